@@ -1,0 +1,213 @@
+//! Decide, swap, and decide again if somebody else was faster: a bounded loop.
+//!
+//! [`Engine::apply`] is the only way in which rules and store meet. It starts from what the caller knows, or from the
+//! guess that makes the common case one round trip: a claim assumes a free key. A lost swap brings the record that
+//! stands there, and the rules decide again. After an ambiguous failure the engine reads back and looks for the version
+//! it wrote.
+//!
+//! Leases, waiting and background work are not here.
+//!
+//! ```
+//! use std::sync::Arc;
+//! # use hapax_core::address::{Address, AddressScheme, Key, Scope, Space};
+//! # use hapax_core::clock::{Clock, Reading};
+//! # use hapax_core::fingerprint::{Fingerprinter, Fingerprints, Recipe, Request};
+//! use hapax_core::engine::Engine;
+//! use hapax_core::memory::Memory;
+//! use hapax_core::record::{Body, Outcome, Policy};
+//! use hapax_core::transition::{Answer, Event};
+//! # #[derive(Debug)]
+//! # struct Stopped;
+//! # impl Clock for Stopped {
+//! #     fn read(&self) -> Reading { Reading { wall_ms: 1_000, boot_ms: 0 } }
+//! #     fn boot_id(&self) -> String { "doc".into() }
+//! # }
+//! # let counter = std::sync::atomic::AtomicU64::new(1);
+//! # let random = move || u128::from(counter.fetch_add(1, std::sync::atomic::Ordering::Relaxed)).to_le_bytes();
+//! # let at = Address::new(&AddressScheme::default(), &Space::new("http")?, &Scope::new("alice")?, &Key::new("k-1")?);
+//! # let recipe = Recipe::new();
+//! # let request = Fingerprinter::new(Request::new("POST", "/pay", b"{}"), &recipe, &[])?.current();
+//! # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+//! # let mut block_on = |future: std::pin::Pin<Box<dyn Future<Output = _>>>| -> Result<_, hapax_core::engine::EngineError> {
+//! #     let mut future = future;
+//! #     loop { if let std::task::Poll::Ready(out) = future.as_mut().poll(&mut context) { return out } }
+//! # };
+//! # let engine = Arc::new(Engine::new(Memory::new(Stopped), random));
+//! # let outer = engine.clone();
+//! # block_on(Box::pin(async move {
+//! let reply = engine.claim(&at, &request, Policy::default()).await?;
+//! assert_eq!(reply.answer, Answer::Proceed);
+//!
+//! let attempt_id = reply.attempt_id().expect("a claim that proceeds has an attempt");
+//! let outcome = Arc::new(Outcome { status: 201, headers: vec![], body: Body::Kept(b"paid".to_vec()) });
+//! let complete = Event::Complete { attempt_id, outcome: &outcome, labels: &[] };
+//! assert_eq!(engine.apply(&at, &complete, Some(reply.seen)).await?.answer, Answer::Done);
+//!
+//! let retry = engine.claim(&at, &request, Policy::default()).await?;
+//! assert_eq!(retry.answer, Answer::Replay);
+//! assert_eq!(retry.outcome(), Some(&outcome));
+//! # Ok(())
+//! # }))?;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
+
+use std::sync::Arc;
+
+use crate::address::Address;
+use crate::fingerprint::Fingerprints;
+use crate::limits::SWAP_TRIES_MAX;
+use crate::record::{AttemptId, Outcome, Policy, Record, Stored, Version};
+use crate::store::{ErrorKind, Seen, Store, StoreError, Swap};
+use crate::transition::{Answer, Claimant, Event, UnrecognisedScheme, decide};
+
+/// Where random tokens come from. A closure will do.
+pub trait Tokens: Send + Sync {
+    /// Sixteen bytes that nobody has drawn before and nobody can guess.
+    fn draw(&self) -> [u8; 16];
+}
+
+impl<F: Fn() -> [u8; 16] + Send + Sync> Tokens for F {
+    fn draw(&self) -> [u8; 16] {
+        self()
+    }
+}
+
+/// Why there is no answer. Nothing may run.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The record cannot be compared with the request.
+    #[error(transparent)]
+    Scheme(#[from] UnrecognisedScheme),
+    /// Others kept writing the same record.
+    #[error("the record changed {SWAP_TRIES_MAX} times while this was being decided; try again")]
+    Contended,
+}
+
+/// An answer, and the record it is about as it now stands.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// What was decided.
+    pub answer: Answer,
+    /// The record after it, and the store's time. Start the next event of the same attempt from here.
+    pub seen: Seen,
+}
+
+impl Reply {
+    /// The record, if there is one.
+    #[must_use]
+    pub fn record(&self) -> Option<&Record> {
+        self.seen.stored.as_ref().map(|stored| &stored.record)
+    }
+
+    /// The fence of the attempt that the record belongs to.
+    #[must_use]
+    pub fn attempt_id(&self) -> Option<AttemptId> {
+        self.record().and_then(|record| record.attempt_id)
+    }
+
+    /// The recorded outcome.
+    #[must_use]
+    pub fn outcome(&self) -> Option<&Arc<Outcome>> {
+        self.record().and_then(|record| record.outcome.as_ref())
+    }
+}
+
+/// The rules over a store.
+#[derive(Clone, Debug)]
+pub struct Engine<S, T> {
+    store: S,
+    tokens: T,
+}
+
+impl<S: Store, T: Tokens> Engine<S, T> {
+    /// The rules over that store.
+    pub fn new(store: S, tokens: T) -> Self {
+        Self { store, tokens }
+    }
+
+    /// The store, for scanning and reaping.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Claims a key for a client: one round trip for a new key, and one for a replay.
+    ///
+    /// # Errors
+    /// If the store cannot prove the claim. Nothing may run then.
+    pub async fn claim(
+        &self,
+        at: &Address,
+        fingerprints: &dyn Fingerprints,
+        policy: Policy,
+    ) -> Result<Reply, EngineError> {
+        let attempt_id = AttemptId::from_bytes(self.tokens.draw());
+        let event = Event::Claim { by: Claimant::Client, attempt_id, fingerprints, policy, labels: &[] };
+        self.apply(at, &event, None).await
+    }
+
+    /// Decides an event and writes what follows. `known` is what the caller last saw of the record, if it did: a good
+    /// guess saves a round trip, a stale one costs one.
+    ///
+    /// # Errors
+    /// If the store failed, the record cannot be compared, or others kept writing it. A caller that was to run must
+    /// not.
+    pub async fn apply(&self, at: &Address, event: &Event<'_>, known: Option<Seen>) -> Result<Reply, EngineError> {
+        let (mut seen, mut asked) = match (known, event) {
+            (Some(seen), _) => (seen, false),
+            (None, Event::Claim { .. } | Event::Accept { .. }) => (Seen::default(), false),
+            (None, _) => (self.store.get(at).await?, true),
+        };
+        let mut written = Written::default();
+        for _ in 0..SWAP_TRIES_MAX {
+            let decision = decide(&seen, event, Version::from_bytes(self.tokens.draw()))?;
+            let Some(next) = decision.write else {
+                // What follows from a guess alone is a guess: ask the store before saying it.
+                if asked {
+                    return Ok(Reply { answer: decision.answer, seen });
+                }
+                (seen, asked) = (self.store.get(at).await?, true);
+                continue;
+            };
+            next.check_limits().map_err(|error| StoreError::new("swap", ErrorKind::Invalid, error.to_string()))?;
+            let expect = seen.version();
+            written.0.push((next.version, decision.answer));
+            seen = match self.swap(at, expect, &next).await? {
+                Swap::Applied(now) => {
+                    let stored = Stored { record: next, stamped_at: now.at };
+                    return Ok(Reply { answer: decision.answer, seen: Seen { stored: Some(stored), now } });
+                }
+                Swap::Lost(seen) => seen,
+            };
+            asked = true;
+            if let Some(answer) = written.answer_of(&seen) {
+                return Ok(Reply { answer, seen });
+            }
+        }
+        Err(EngineError::Contended)
+    }
+
+    /// A swap; after an ambiguous failure, what stands there now counts as what it lost to.
+    async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
+        match self.store.swap(at, expect, next).await {
+            Err(error) if error.kind == ErrorKind::Ambiguous => match self.store.get(at).await {
+                Ok(seen) => Ok(Swap::Lost(seen)),
+                Err(_) => Err(error),
+            },
+            reply => reply,
+        }
+    }
+}
+
+/// The versions this operation wrote or may have written, so that it recognises its own write.
+#[derive(Default)]
+struct Written(Vec<(Version, Answer)>);
+
+impl Written {
+    fn answer_of(&self, seen: &Seen) -> Option<Answer> {
+        let version = seen.version()?;
+        self.0.iter().find(|(own, _)| *own == version).map(|(_, answer)| *answer)
+    }
+}

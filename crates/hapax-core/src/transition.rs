@@ -1,0 +1,562 @@
+//! Every rule, in one pure function: [`decide`].
+//!
+//! Given what the store said of an address ([`Seen`]) and what somebody wants ([`Event`]), `decide` says what to write,
+//! if anything, and what to answer. It reads no clock, draws no random number and awaits nothing, so it is tested by
+//! enumeration and by model checking. The table is in `docs/state_machine.md`, and a test compares the two.
+//!
+//! An attempt is recognised by its [`AttemptId`]: "mine" means the same one. That is the fence. Who lost it changes
+//! nothing.
+
+use std::sync::Arc;
+
+use crate::clock::Now;
+use crate::fingerprint::{Fingerprints, Scheme};
+use crate::record::{AttemptId, Checkpoint, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version};
+use crate::store::Seen;
+
+/// Who claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Claimant {
+    /// A client with its request in hand. Never runs a record that has a stored request.
+    Client,
+    /// A worker that runs stored requests, and only those.
+    Worker,
+}
+
+/// What somebody wants of a record.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// Run it now.
+    Claim {
+        /// Who asks.
+        by: Claimant,
+        /// The fence of the attempt that starts if the claim proceeds: random, never used before.
+        attempt_id: AttemptId,
+        /// What must be equal for it to be the same request.
+        fingerprints: &'a dyn Fingerprints,
+        /// What this route says.
+        policy: Policy,
+        /// Business identifiers known already.
+        labels: &'a [Label],
+    },
+    /// Keep the request; a worker runs it later.
+    Accept {
+        /// The request, opaque.
+        request: &'a Arc<[u8]>,
+        /// When a worker may start.
+        due_in_ms: u64,
+        /// What must be equal for it to be the same request.
+        fingerprints: &'a dyn Fingerprints,
+        /// What this route says.
+        policy: Policy,
+        /// Business identifiers known already.
+        labels: &'a [Label],
+    },
+    /// The attempt lives: lengthen its lease.
+    Renew {
+        /// Whose lease.
+        attempt_id: AttemptId,
+    },
+    /// The attempt reached a recovery point. Lengthens the lease as well.
+    Checkpoint {
+        /// Whose.
+        attempt_id: AttemptId,
+        /// Where to resume.
+        checkpoint: &'a Checkpoint,
+    },
+    /// The attempt is done, with this outcome.
+    Complete {
+        /// Whose.
+        attempt_id: AttemptId,
+        /// What is replayed from now on.
+        outcome: &'a Arc<Outcome>,
+        /// Business identifiers learnt from the outcome.
+        labels: &'a [Label],
+    },
+    /// The attempt provably did nothing.
+    Fail {
+        /// Whose.
+        attempt_id: AttemptId,
+        /// Why: a word.
+        error: &'a str,
+        /// When the next attempt may start.
+        retry_in_ms: u64,
+    },
+    /// The attempt ended, and nobody knows whether it had its effect.
+    Doubt {
+        /// Whose.
+        attempt_id: AttemptId,
+        /// Why: a word.
+        error: &'a str,
+        /// When to find out.
+        probe_in_ms: u64,
+    },
+    /// A sweep came by: notice if the lease has lapsed.
+    Lapse,
+    /// A sweep came by: put a tombstone in place of what has expired, where the policy keeps one.
+    Expire,
+    /// Somebody with authority says what became of it.
+    Resolve(Resolution<'a>),
+}
+
+/// What somebody with authority says.
+#[derive(Clone, Copy, Debug)]
+pub enum Resolution<'a> {
+    /// It happened; replay this.
+    Happened(&'a Arc<Outcome>),
+    /// It did not happen; it may run again.
+    DidNotHappen,
+    /// Stop; replay this failure.
+    GiveUp(&'a Arc<Outcome>),
+}
+
+/// What to write, if anything, and what to answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Written by a swap that expects the version that was seen. The answer holds only once it is applied.
+    pub write: Option<Record>,
+    /// The answer.
+    pub answer: Answer,
+}
+
+/// An answer. The record it is about is beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Answer {
+    /// Run it: this attempt holds the lease.
+    Proceed,
+    /// A worker will run it.
+    Accepted,
+    /// Another attempt runs, or the next one is not due yet. Come back when the record is due.
+    Busy,
+    /// Nobody knows what became of the last attempt. Come back later.
+    Undecided,
+    /// The recorded outcome.
+    Replay,
+    /// The key was used and has expired.
+    Gone,
+    /// The key was used for another request.
+    Mismatch,
+    /// As asked.
+    Done,
+    /// As asked, and a verdict that said "did not happen" was wrong: report it.
+    Contradicted,
+    /// The caller's attempt is no longer the one that counts. Nothing was changed.
+    Fenced,
+    /// A completion was fenced by another attempt: both may have had their effect. Nothing was changed; report it.
+    DoubleRun,
+    /// A completion came after a verdict had settled the record. Nothing was changed; report it.
+    Overruled,
+    /// There is no such record.
+    NotFound,
+    /// Not possible in the state the record is in.
+    Refused,
+}
+
+/// A record was fingerprinted under a scheme this node does not know, so nobody can say whether the request is the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the record was fingerprinted under scheme `{}`, which this node does not recognise; upgrade it or give it the key",
+    .0.as_str()
+)]
+pub struct UnrecognisedScheme(pub Scheme);
+
+/// What may happen to a key.
+///
+/// `version` becomes the version of whatever is written: random, never used before.
+///
+/// # Errors
+/// If the stored fingerprint cannot be compared. That is never a mismatch.
+pub fn decide(seen: &Seen, event: &Event<'_>, version: Version) -> Result<Decision, UnrecognisedScheme> {
+    Rules { fence: true }.decide(seen, event, version)
+}
+
+/// The rules, with a switch that only the model checker's toothless twin turns off.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    pub(crate) fence: bool,
+}
+
+/// What stands at the address, seen with the clock in hand.
+enum Found<'a> {
+    Free,
+    Tombstone(&'a Stored),
+    Live(&'a Stored),
+}
+
+impl Rules {
+    pub(crate) fn decide(
+        self,
+        seen: &Seen,
+        event: &Event<'_>,
+        version: Version,
+    ) -> Result<Decision, UnrecognisedScheme> {
+        let found = find(seen);
+        match *event {
+            Event::Claim { fingerprints, .. } | Event::Accept { fingerprints, .. } => {
+                start(&found, seen.now, event, fingerprints, version)
+            }
+            Event::Renew { attempt_id }
+            | Event::Checkpoint { attempt_id, .. }
+            | Event::Complete { attempt_id, .. }
+            | Event::Fail { attempt_id, .. }
+            | Event::Doubt { attempt_id, .. } => Ok(self.attempt(&found, attempt_id, event, seen.now, version)),
+            Event::Lapse => Ok(lapse(&found, seen.now, version)),
+            Event::Expire => Ok(expire(&found, version)),
+            Event::Resolve(resolution) => Ok(resolve(&found, resolution, version)),
+        }
+    }
+
+    fn is_mine(self, record: &Record, attempt_id: AttemptId) -> bool {
+        record.attempt_id == Some(attempt_id) || !self.fence
+    }
+
+    /// Renew, checkpoint, complete, fail, doubt: only the attempt itself may.
+    fn attempt(
+        self,
+        found: &Found<'_>,
+        attempt_id: AttemptId,
+        event: &Event<'_>,
+        now: Now,
+        version: Version,
+    ) -> Decision {
+        let Found::Live(stored) = found else {
+            return answer(Answer::Fenced);
+        };
+        let record = &stored.record;
+        if !self.is_mine(record, attempt_id) {
+            return answer(fenced(record, event));
+        }
+        let next = next_of(stored, version);
+        match (record.state, event) {
+            (State::Running | State::Unknown | State::Ready, Event::Renew { .. }) => {
+                write(running(next), Answer::Done)
+            }
+            (State::Running | State::Unknown | State::Ready, Event::Checkpoint { checkpoint, .. }) => {
+                write(running(Record { checkpoint: Some((*checkpoint).clone()), ..next }), Answer::Done)
+            }
+            (State::Dead, Event::Checkpoint { checkpoint, .. }) => {
+                let due_in_ms = remaining_due_ms(stored, now);
+                write(Record { checkpoint: Some((*checkpoint).clone()), due_in_ms, ..next }, Answer::Done)
+            }
+            (State::Running | State::Unknown | State::Dead | State::Ready, Event::Complete { outcome, labels, .. }) => {
+                let was_denied = record.verdict == Some(Verdict::DidNotHappen);
+                let said = if was_denied { Answer::Contradicted } else { Answer::Done };
+                write(completed(with_labels(next, labels), outcome), said)
+            }
+            (State::Running | State::Unknown | State::Dead | State::Ready, Event::Fail { error, retry_in_ms, .. }) => {
+                let next = Record { error: Some((*error).to_owned()), attempt_id: None, ..next };
+                write(ready_or_dead(next, *retry_in_ms), Answer::Done)
+            }
+            (State::Running, Event::Doubt { error, probe_in_ms, .. }) => {
+                write(unknown(Record { error: Some((*error).to_owned()), ..next }, *probe_in_ms), Answer::Done)
+            }
+            (State::Unknown | State::Dead, Event::Doubt { .. }) => answer(Answer::Done),
+            (State::Dead, Event::Renew { .. }) => answer(Answer::Undecided),
+            (State::Completed, Event::Complete { .. }) if record.verdict.is_some() => answer(Answer::Overruled),
+            _ => answer(Answer::Fenced),
+        }
+    }
+}
+
+/// Claim and accept: the fingerprint is compared first, and a mismatch wins over every other answer.
+fn start(
+    found: &Found<'_>,
+    now: Now,
+    event: &Event<'_>,
+    fingerprints: &dyn Fingerprints,
+    version: Version,
+) -> Result<Decision, UnrecognisedScheme> {
+    if let Found::Live(stored) | Found::Tombstone(stored) = found {
+        let recorded = &stored.record.fingerprint;
+        let Some(computed) = fingerprints.under(&recorded.scheme) else {
+            return Err(UnrecognisedScheme(recorded.scheme.clone()));
+        };
+        if !computed.matches(&recorded.digest) {
+            return Ok(answer(Answer::Mismatch));
+        }
+    }
+    Ok(match (found, event) {
+        (Found::Tombstone(_), _) => answer(Answer::Gone),
+        (Found::Free, Event::Claim { by: Claimant::Worker, .. }) => answer(Answer::NotFound),
+        (Found::Free, event) => start_new(event, fingerprints, version),
+        (Found::Live(stored), Event::Claim { by, attempt_id, policy, labels, .. }) => {
+            let claim = Claim { by: *by, attempt_id: *attempt_id, policy: *policy, labels };
+            claim_live(stored, now, &claim, version)
+        }
+        (Found::Live(stored), event) => accept_live(stored, now, event, version),
+    })
+}
+
+struct Claim<'a> {
+    by: Claimant,
+    attempt_id: AttemptId,
+    policy: Policy,
+    labels: &'a [Label],
+}
+
+/// A free key: the first write of a record.
+fn start_new(event: &Event<'_>, fingerprints: &dyn Fingerprints, version: Version) -> Decision {
+    let blank = |policy: Policy, labels: &[Label]| Record {
+        version,
+        state: State::Ready,
+        attempt: 0,
+        attempt_id: None,
+        fingerprint: fingerprints.current(),
+        policy,
+        due_in_ms: None,
+        expires_in_ms: None,
+        created_at: None,
+        checkpoint: None,
+        request: None,
+        outcome: None,
+        error: None,
+        verdict: None,
+        labels: labels.to_vec(),
+    };
+    match event {
+        Event::Claim { attempt_id, policy, labels, .. } => {
+            let next = Record { attempt: 1, attempt_id: Some(*attempt_id), ..blank(*policy, labels) };
+            write(running(next), Answer::Proceed)
+        }
+        Event::Accept { request, due_in_ms, policy, labels, .. } => {
+            let next = Record { request: Some(Arc::clone(request)), ..blank(*policy, labels) };
+            write(ready(next, *due_in_ms), Answer::Accepted)
+        }
+        _ => answer(Answer::Fenced),
+    }
+}
+
+fn claim_live(stored: &Stored, now: Now, claim: &Claim<'_>, version: Version) -> Decision {
+    let record = &stored.record;
+    let for_worker = record.request.is_some();
+    let policy = record.policy.stricter(claim.policy);
+    match (record.state, claim.by) {
+        (State::Completed, _) => answer(Answer::Replay),
+        (State::Expired, _) => answer(Answer::Gone),
+        (State::Unknown | State::Dead, _) => answer(Answer::Undecided),
+        (_, Claimant::Worker) if !for_worker => answer(Answer::Refused),
+        (State::Ready, Claimant::Client) if for_worker => answer(Answer::Accepted),
+        (State::Ready, _) if !is_due(stored, now) => answer(Answer::Busy),
+        (State::Ready, _) => write(new_attempt(stored, claim, policy, version), Answer::Proceed),
+        (State::Running, _) if !is_due(stored, now) => answer(Answer::Busy),
+        (State::Running, _) if policy.on_lapse == OnLapse::Unknown => {
+            write(lapsed_into_doubt(next_of(stored, version)), Answer::Undecided)
+        }
+        (State::Running, _) if attempts_used_up(record) => {
+            write(dead(lapsed_into_doubt(next_of(stored, version))), Answer::Undecided)
+        }
+        (State::Running, Claimant::Client) if for_worker => {
+            write(ready(next_of(stored, version), 0), Answer::Accepted)
+        }
+        (State::Running, _) => write(new_attempt(stored, claim, policy, version), Answer::Proceed),
+    }
+}
+
+fn accept_live(stored: &Stored, now: Now, event: &Event<'_>, version: Version) -> Decision {
+    let record = &stored.record;
+    let Event::Accept { request, due_in_ms, policy, labels, .. } = event else {
+        return answer(Answer::Fenced);
+    };
+    let keep = || Record {
+        request: Some(record.request.as_ref().unwrap_or(request).clone()),
+        policy: record.policy.stricter(*policy),
+        ..with_labels(next_of(stored, version), labels)
+    };
+    match record.state {
+        State::Completed => answer(Answer::Replay),
+        State::Expired => answer(Answer::Gone),
+        State::Unknown | State::Dead => answer(Answer::Undecided),
+        State::Ready if record.request.is_some() => answer(Answer::Accepted),
+        State::Ready => {
+            let due_in_ms = remaining_due_ms(stored, now).unwrap_or(0).max(*due_in_ms);
+            write(ready(keep(), due_in_ms), Answer::Accepted)
+        }
+        State::Running if !is_due(stored, now) => answer(Answer::Busy),
+        State::Running if record.policy.stricter(*policy).on_lapse == OnLapse::Unknown => {
+            write(lapsed_into_doubt(next_of(stored, version)), Answer::Undecided)
+        }
+        State::Running if attempts_used_up(record) => {
+            write(dead(lapsed_into_doubt(next_of(stored, version))), Answer::Undecided)
+        }
+        State::Running => write(ready(keep(), *due_in_ms), Answer::Accepted),
+    }
+}
+
+/// A sweep: the record's own policy says what a lapse means.
+fn lapse(found: &Found<'_>, now: Now, version: Version) -> Decision {
+    let stored = match found {
+        Found::Free => return answer(Answer::NotFound),
+        Found::Tombstone(_) => return answer(Answer::Refused),
+        Found::Live(stored) => stored,
+    };
+    let next = next_of(stored, version);
+    match stored.record.state {
+        State::Running if !is_due(stored, now) => answer(Answer::Busy),
+        State::Running if stored.record.policy.on_lapse == OnLapse::Unknown => {
+            write(lapsed_into_doubt(next), Answer::Undecided)
+        }
+        State::Running if attempts_used_up(&stored.record) => write(dead(lapsed_into_doubt(next)), Answer::Undecided),
+        State::Running => write(ready(Record { error: Some("lapsed".to_owned()), ..next }, 0), Answer::Done),
+        _ => answer(Answer::Refused),
+    }
+}
+
+/// A sweep: what has expired under a policy that keeps a tombstone becomes one.
+fn expire(found: &Found<'_>, version: Version) -> Decision {
+    match found {
+        Found::Free => answer(Answer::NotFound),
+        Found::Tombstone(stored) if stored.record.state != State::Expired => {
+            let expires_in_ms = stored.record.policy.keep_expired_ms;
+            let next = Record {
+                state: State::Expired,
+                due_in_ms: None,
+                expires_in_ms,
+                checkpoint: None,
+                request: None,
+                outcome: None,
+                ..next_of(stored, version)
+            };
+            write(next, Answer::Done)
+        }
+        Found::Tombstone(_) | Found::Live(_) => answer(Answer::Refused),
+    }
+}
+
+fn resolve(found: &Found<'_>, resolution: Resolution<'_>, version: Version) -> Decision {
+    let stored = match found {
+        Found::Free => return answer(Answer::NotFound),
+        Found::Tombstone(_) => return answer(Answer::Refused),
+        Found::Live(stored) => stored,
+    };
+    if !matches!(stored.record.state, State::Unknown | State::Dead) {
+        return answer(Answer::Refused);
+    }
+    let next = |verdict| Record { verdict: Some(verdict), ..next_of(stored, version) };
+    let written = match resolution {
+        Resolution::Happened(outcome) => completed(next(Verdict::Happened), outcome),
+        Resolution::GiveUp(outcome) => completed(next(Verdict::GivenUp), outcome),
+        Resolution::DidNotHappen => ready(next(Verdict::DidNotHappen), 0),
+    };
+    write(written, Answer::Done)
+}
+
+/// An expired record is free, or a tombstone where its policy keeps one.
+fn find(seen: &Seen) -> Found<'_> {
+    let Some(stored) = &seen.stored else {
+        return Found::Free;
+    };
+    let past = stored.expires_at().is_some_and(|expires_at| seen.now.has_reached(expires_at));
+    let keeps = stored.record.policy.keep_expired_ms.is_some();
+    match stored.record.state {
+        State::Expired if past => Found::Free,
+        State::Expired => Found::Tombstone(stored),
+        State::Completed | State::Ready if past && keeps => Found::Tombstone(stored),
+        State::Completed | State::Ready if past => Found::Free,
+        _ => Found::Live(stored),
+    }
+}
+
+fn fenced(record: &Record, event: &Event<'_>) -> Answer {
+    match event {
+        Event::Complete { .. } if record.attempt_id.is_some() => Answer::DoubleRun,
+        _ => Answer::Fenced,
+    }
+}
+
+fn is_due(stored: &Stored, now: Now) -> bool {
+    match stored.record.state {
+        // A lease lapses only by a clock that is trusted; whether a ready record may start does not hang on it.
+        State::Running => stored.due_at().is_some_and(|due_at| now.has_reached(due_at)),
+        _ => stored.due_at().is_none_or(|due_at| now.at >= due_at),
+    }
+}
+
+fn attempts_used_up(record: &Record) -> bool {
+    record.policy.attempts_max.is_some_and(|attempts_max| record.attempt >= attempts_max)
+}
+
+fn remaining_due_ms(stored: &Stored, now: Now) -> Option<u64> {
+    stored.due_at().map(|due_at| now.at.ms_until(due_at))
+}
+
+/// The record to change: everything as it was, under a new version.
+fn next_of(stored: &Stored, version: Version) -> Record {
+    Record { version, created_at: Some(stored.created_at()), ..stored.record.clone() }
+}
+
+fn new_attempt(stored: &Stored, claim: &Claim<'_>, policy: Policy, version: Version) -> Record {
+    let next = with_labels(next_of(stored, version), claim.labels);
+    let checkpoint = match policy.on_lapse {
+        // A rerun starts from the start; only after a provable failure or a verdict is the last place still right.
+        OnLapse::Rerun if stored.record.state == State::Running => None,
+        _ => next.checkpoint.clone(),
+    };
+    running(Record {
+        attempt: stored.record.attempt.saturating_add(1),
+        attempt_id: Some(claim.attempt_id),
+        policy,
+        checkpoint,
+        verdict: None,
+        ..next
+    })
+}
+
+fn with_labels(mut next: Record, labels: &[Label]) -> Record {
+    for label in labels {
+        if !next.labels.contains(label) {
+            next.labels.push(label.clone());
+        }
+    }
+    next
+}
+
+fn running(next: Record) -> Record {
+    let due_in_ms = Some(next.policy.lease_ms);
+    Record { state: State::Running, due_in_ms, expires_in_ms: None, ..next }
+}
+
+fn ready(next: Record, due_in_ms: u64) -> Record {
+    // Waiting for the next attempt does not use up the time in which its client may come back.
+    let expires_in_ms = Some(due_in_ms.saturating_add(next.policy.retention_ms));
+    Record { state: State::Ready, due_in_ms: Some(due_in_ms), expires_in_ms, ..next }
+}
+
+fn ready_or_dead(next: Record, retry_in_ms: u64) -> Record {
+    if attempts_used_up(&next) { dead(next) } else { ready(next, retry_in_ms) }
+}
+
+fn dead(next: Record) -> Record {
+    Record { state: State::Dead, due_in_ms: Some(0), expires_in_ms: None, ..next }
+}
+
+fn unknown(next: Record, probe_in_ms: u64) -> Record {
+    Record { state: State::Unknown, due_in_ms: Some(probe_in_ms), expires_in_ms: None, ..next }
+}
+
+fn lapsed_into_doubt(next: Record) -> Record {
+    unknown(Record { error: Some("lapsed".to_owned()), ..next }, 0)
+}
+
+fn completed(next: Record, outcome: &Arc<Outcome>) -> Record {
+    let expires_in_ms = Some(next.policy.retention_ms);
+    // Where a tombstone follows, somebody must look when the record expires.
+    let due_in_ms = next.policy.keep_expired_ms.and(expires_in_ms);
+    Record {
+        state: State::Completed,
+        due_in_ms,
+        expires_in_ms,
+        outcome: Some(Arc::clone(outcome)),
+        request: None,
+        checkpoint: None,
+        error: None,
+        ..next
+    }
+}
+
+fn write(next: Record, then: Answer) -> Decision {
+    Decision { write: Some(next), answer: then }
+}
+
+fn answer(answer: Answer) -> Decision {
+    Decision { write: None, answer }
+}

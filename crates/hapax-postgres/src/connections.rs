@@ -1,0 +1,212 @@
+//! Connections: a pool whose every member was checked, and statements with a time limit.
+//!
+//! A statement that is not answered in time takes its connection with it: whatever came over it later would be taken for
+//! the answer to something else. Connections that the server closed are replaced when the next one is needed.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use deadpool_postgres::{ClientWrapper, Hook, HookError, Manager, Object, Pool, PoolError};
+use hapax_core::store::StoreError;
+use tokio::time::timeout;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row};
+
+use crate::options::Options;
+use crate::rows::Parameter;
+use crate::{failure, suitable};
+
+/// The server's own timeout comes first, so that its answer, that nothing was written, still arrives.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// Settings of a session of our own. Plans must not depend on statistics: they are made when the table is empty and
+/// used when it is not. Settings that an engine does not have are left out.
+const SETTINGS: &str = "SELECT set_config(s.name, w.value, false)
+     FROM pg_settings s JOIN (VALUES
+       ('statement_timeout', $1::text), ('synchronous_commit', 'on'), ('default_transaction_isolation', 'read committed'),
+       ('plan_cache_mode', 'force_generic_plan'), ('jit', 'off'),
+       ('enable_seqscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off')
+     ) w (name, value) ON w.name = s.name
+     WHERE s.name <> 'synchronous_commit' OR s.setting = 'off'";
+
+/// What every connection of a store must be like.
+#[derive(Debug)]
+struct Terms {
+    schema: String,
+    /// Known once the store is open.
+    store_name: OnceLock<String>,
+    /// For sessions of our own; none behind a pooler.
+    statement_timeout: Option<String>,
+}
+
+/// A pool of checked connections.
+pub(crate) struct Connections {
+    pool: Pool,
+    terms: Arc<Terms>,
+    target: String,
+    prepares: bool,
+    connect_timeout: Duration,
+    statement_timeout: Duration,
+}
+
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+impl Connections {
+    /// A pool of at most `count` connections, none of them open yet.
+    pub(crate) fn new(manager: Manager, target: String, options: &Options, count: usize) -> Result<Self, StoreError> {
+        let timeout = (!options.pooler).then(|| setting_of(options.statement_timeout));
+        let terms =
+            Arc::new(Terms { schema: options.schema.clone(), store_name: OnceLock::new(), statement_timeout: timeout });
+        let for_hook = Arc::clone(&terms);
+        let check = Hook::async_fn(move |client: &mut ClientWrapper, _| {
+            let terms = Arc::clone(&for_hook);
+            Box::pin(async move { admit(client, &terms).await })
+        });
+        let pool = Pool::builder(manager).max_size(count).post_create(check).build();
+        Ok(Self {
+            pool: pool.map_err(|_| failure::stopped("open"))?,
+            terms,
+            target,
+            prepares: !options.pooler,
+            connect_timeout: options.connect_timeout,
+            statement_timeout: options.statement_timeout,
+        })
+    }
+
+    /// From now on every new connection must lead to the store of that name.
+    pub(crate) fn expect_store(&self, name: String) {
+        // Said once, when the store is opened.
+        let _ = self.terms.store_name.set(name);
+    }
+
+    /// The name of the store, once it is open.
+    pub(crate) fn store_name(&self) -> &str {
+        self.terms.store_name.get().map_or("", String::as_str)
+    }
+
+    /// Where the connections lead to, for people.
+    pub(crate) fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// A connection, new or used before, that was checked.
+    pub(crate) async fn get(&self, op: &'static str) -> Result<Connection, StoreError> {
+        let object = match timeout(self.connect_timeout, self.pool.get()).await {
+            Ok(Ok(object)) => object,
+            Ok(Err(error)) => return Err(self.named(no_connection(op, error))),
+            Err(_) => return Err(self.named(failure::no_connection(op))),
+        };
+        let (prepares, limit) = (self.prepares, self.statement_timeout + GRACE);
+        Ok(Connection { object: Some(object), prepares, limit })
+    }
+
+    fn named(&self, error: StoreError) -> StoreError {
+        StoreError { message: format!("{}: {}", self.target, error.message), ..error }
+    }
+}
+
+/// A duration as PostgreSQL's settings want it. Zero would mean no limit.
+pub(crate) fn setting_of(duration: Duration) -> String {
+    format!("{}ms", duration.as_millis().max(1))
+}
+
+/// Checks a new connection, and sets up its session where it is ours.
+async fn admit(client: &ClientWrapper, terms: &Terms) -> Result<(), HookError> {
+    let server = suitable::look(client).await.map_err(HookError::Backend)?;
+    server.check().map_err(HookError::message)?;
+    if let Some(expected) = terms.store_name.get() {
+        let found = suitable::store_name(client, &terms.schema).await.map_err(HookError::Backend)?;
+        if found.as_ref() != Some(expected) {
+            return Err(HookError::message(
+                "this is not the database the store was opened on; connect to that one, or restart hapax",
+            ));
+        }
+    }
+    if let Some(timeout) = &terms.statement_timeout {
+        client.query_typed(SETTINGS, &[(timeout, Type::TEXT)]).await.map_err(HookError::Backend)?;
+    }
+    Ok(())
+}
+
+fn no_connection(op: &'static str, error: PoolError) -> StoreError {
+    match error {
+        PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
+            failure::of_connect(op, error)
+        }
+        PoolError::PostCreateHook(HookError::Message(reason)) => failure::unsuitable(op, reason),
+        PoolError::Timeout(_) | PoolError::Closed | PoolError::NoRuntimeSpecified => failure::no_connection(op),
+    }
+}
+
+/// Why a statement has no answer.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// The statement did not get as far as being run.
+    Unprepared(Error),
+    /// The server or the driver said no.
+    Failed(Error),
+    /// Nobody said anything.
+    Unanswered,
+}
+
+impl Refusal {
+    /// For a statement that writes.
+    pub(crate) fn of_write(self, op: &'static str) -> StoreError {
+        match self {
+            Self::Unprepared(error) => failure::of_read(op, error),
+            Self::Failed(error) => failure::of_write(op, error),
+            Self::Unanswered => failure::unanswered_write(op),
+        }
+    }
+
+    /// For a statement that only reads.
+    pub(crate) fn of_read(self, op: &'static str) -> StoreError {
+        match self {
+            Self::Unprepared(error) | Self::Failed(error) => failure::of_read(op, error),
+            Self::Unanswered => failure::unanswered_read(op),
+        }
+    }
+}
+
+/// A connection in use. It goes back to the pool, unless an answer is still owed on it.
+pub(crate) struct Connection {
+    object: Option<Object>,
+    prepares: bool,
+    limit: Duration,
+}
+
+impl Connection {
+    /// Runs one statement as a transaction by itself.
+    pub(crate) async fn query(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Refusal> {
+        let Some(object) = self.object.take() else { return Err(Refusal::Unanswered) };
+        let asked = async {
+            if !self.prepares {
+                return object.query_typed(sql, parameters).await.map_err(Refusal::Failed);
+            }
+            let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
+            let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
+            let statement = object.prepare_typed_cached(sql, &types).await.map_err(Refusal::Unprepared)?;
+            object.query(&statement, &values).await.map_err(Refusal::Failed)
+        };
+        match timeout(self.limit, asked).await {
+            Ok(answer) => {
+                self.object = Some(object);
+                answer
+            }
+            Err(_) => {
+                drop(Object::take(object));
+                Err(Refusal::Unanswered)
+            }
+        }
+    }
+
+    /// The driver's client, for setting up the schema.
+    pub(crate) fn client(&mut self) -> Option<&mut ClientWrapper> {
+        self.object.as_deref_mut()
+    }
+}

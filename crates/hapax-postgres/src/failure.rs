@@ -1,0 +1,163 @@
+//! What PostgreSQL or the driver said, in words and kinds a caller can act on.
+//!
+//! The one question that matters for a write is whether it may be there. An error that the server sent with a code means
+//! that the transaction was rolled back, except where the server was going down; no answer means that nobody knows.
+
+use hapax_core::store::{ErrorKind, StoreError};
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+
+/// A statement that cannot have written anything: a read, a preparation, a part of a caller's open transaction.
+pub(crate) fn of_read(op: &'static str, error: Error) -> StoreError {
+    let (kind, message) = match error.code() {
+        Some(code) => of_code(code),
+        None => (ErrorKind::Unavailable, "the connection to the server was lost; it is opened again by the next call"),
+    };
+    StoreError::new(op, kind, message).caused_by(error)
+}
+
+/// A statement that writes, and is a transaction by itself.
+pub(crate) fn of_write(op: &'static str, error: Error) -> StoreError {
+    match error.code() {
+        Some(code) if !may_have_committed(code) => of_read(op, error),
+        _ => {
+            let message = "the connection was lost before the server answered; the write may be there; read it back";
+            StoreError::new(op, ErrorKind::Ambiguous, message).caused_by(error)
+        }
+    }
+}
+
+/// The server was going away, or says itself that it does not know.
+fn may_have_committed(code: &SqlState) -> bool {
+    code.code().starts_with("08") || code.code().starts_with("57P") || *code == SqlState::STATEMENT_COMPLETION_UNKNOWN
+}
+
+/// Whether one row of a batch may be the reason, so that the others have to be tried without it.
+pub(crate) fn may_be_one_row(error: &Error) -> bool {
+    let class = |code: &SqlState| ["22", "23", "40", "54", "55"].contains(&code.code().get(..2).unwrap_or_default());
+    error.code().is_some_and(|code| class(code) && !may_have_committed(code))
+}
+
+/// Whether somebody else's lock was in the way for too long.
+pub(crate) fn is_lock(error: &Error) -> bool {
+    let locks = [&SqlState::LOCK_NOT_AVAILABLE, &SqlState::T_R_DEADLOCK_DETECTED, &SqlState::T_R_SERIALIZATION_FAILURE];
+    error.code().is_some_and(|code| locks.contains(&code))
+}
+
+fn of_code(code: &SqlState) -> (ErrorKind, &'static str) {
+    match *code {
+        SqlState::LOCK_NOT_AVAILABLE | SqlState::T_R_DEADLOCK_DETECTED | SqlState::T_R_SERIALIZATION_FAILURE => {
+            (ErrorKind::Unavailable, "an open transaction holds the record; nothing was written; end it or try again")
+        }
+        SqlState::QUERY_CANCELED => (
+            ErrorKind::Unavailable,
+            "the server took longer than the statement timeout; nothing was written; try again, or allow more time",
+        ),
+        SqlState::READ_ONLY_SQL_TRANSACTION => {
+            (ErrorKind::Unsuitable, "the server is a standby or read-only; nothing was written; connect to the primary")
+        }
+        SqlState::DISK_FULL => {
+            (ErrorKind::Unavailable, "the server's disk is full; nothing was written; free some space on it")
+        }
+        SqlState::TOO_MANY_CONNECTIONS => (
+            ErrorKind::Unavailable,
+            "the server has no connection left; nothing was written; raise max_connections or use fewer connections",
+        ),
+        SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
+            (ErrorKind::Unsuitable, "the server refused the user or the password; correct them in the connection string")
+        }
+        SqlState::INVALID_CATALOG_NAME => {
+            (ErrorKind::Unsuitable, "the database does not exist; create it or correct the connection string")
+        }
+        SqlState::INSUFFICIENT_PRIVILEGE => (
+            ErrorKind::Unsuitable,
+            "the user may not use hapax's schema; grant it, or let a user with more rights open the store once",
+        ),
+        SqlState::UNDEFINED_TABLE | SqlState::INVALID_SCHEMA_NAME | SqlState::UNDEFINED_COLUMN => {
+            (ErrorKind::Unsuitable, "hapax's tables are gone or of another release; nothing was written; restart hapax")
+        }
+        SqlState::INVALID_SQL_STATEMENT_NAME | SqlState::DUPLICATE_PSTATEMENT => (
+            ErrorKind::Unsuitable,
+            "prepared statements do not last: there is a pooler in transaction mode; open the store with_pooler()",
+        ),
+        _ => (ErrorKind::Unavailable, "PostgreSQL refused the statement; nothing was written"),
+    }
+}
+
+/// A connection could not be made.
+pub(crate) fn of_connect(op: &'static str, error: Error) -> StoreError {
+    let (kind, message) = match error.code() {
+        Some(code) if code.code().starts_with("57P") => {
+            (ErrorKind::Unavailable, "the server is starting or stopping; nothing was written; try again")
+        }
+        Some(code) => of_code(code),
+        None if is_tls(&error) => (
+            ErrorKind::Unsuitable,
+            "the connection string asks for TLS, and none was given; use Postgres::open_with_tls, or another sslmode",
+        ),
+        None => (
+            ErrorKind::Unavailable,
+            "the server cannot be reached; nothing was written; check that it runs and listens there",
+        ),
+    };
+    StoreError::new(op, kind, message).caused_by(error)
+}
+
+/// The driver keeps the kind of its errors to itself, but its TLS errors come from `NoTls` here.
+fn is_tls(error: &Error) -> bool {
+    std::error::Error::source(error).is_some_and(|source| source.is::<tokio_postgres::tls::NoTlsError>())
+}
+
+/// No connection within the time allowed.
+pub(crate) fn no_connection(op: &'static str) -> StoreError {
+    let message = "no connection could be had in time; nothing was written; check the server and the network";
+    StoreError::new(op, ErrorKind::Unavailable, message)
+}
+
+/// A read that was not answered in time.
+pub(crate) fn unanswered_read(op: &'static str) -> StoreError {
+    StoreError::new(op, ErrorKind::Unavailable, "the server did not answer in time; check the server and the network")
+}
+
+/// A write that was not answered in time.
+pub(crate) fn unanswered_write(op: &'static str) -> StoreError {
+    let message = "the server did not answer in time; the write may be there; read it back";
+    StoreError::new(op, ErrorKind::Ambiguous, message)
+}
+
+/// Its turn did not come.
+pub(crate) fn crowded(op: &'static str) -> StoreError {
+    let message = "too many operations are waiting; nothing was written; try again, or allow more connections";
+    StoreError::new(op, ErrorKind::Unavailable, message)
+}
+
+/// A server that cannot be worked with.
+pub(crate) fn unsuitable(op: &'static str, message: impl Into<String>) -> StoreError {
+    StoreError::new(op, ErrorKind::Unsuitable, message)
+}
+
+/// The server became a standby, or a pooler led to one.
+pub(crate) fn standby(op: &'static str) -> StoreError {
+    unsuitable(op, "the server is a standby: what it says may be old; connect to the primary")
+}
+
+/// The store's tasks are gone: their runtime was shut down.
+pub(crate) fn stopped(op: &'static str) -> StoreError {
+    StoreError::new(op, ErrorKind::Unavailable, "the store has stopped; open it again")
+}
+
+/// The tasks went away with the operation in hand.
+pub(crate) fn abandoned(op: &'static str) -> StoreError {
+    StoreError::new(op, ErrorKind::Ambiguous, "the store stopped before it answered; read the record again")
+}
+
+/// The same failure for everyone in a batch; the first gets its source as well.
+pub(crate) fn share(cause: &mut Option<StoreError>) -> StoreError {
+    match cause.take() {
+        Some(error) => {
+            *cause = Some(StoreError::new(error.op, error.kind, error.message.clone()));
+            error
+        }
+        None => stopped("swap"),
+    }
+}

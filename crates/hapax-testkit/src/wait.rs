@@ -1,0 +1,30 @@
+//! Bounded waiting for what another process or thread does.
+//!
+//! A test waits for a signal where there is one. This is for the rest: a port that opens, a process that ends.
+
+use std::time::Duration;
+
+/// How long to pause between two looks.
+const STEP: Duration = Duration::from_millis(2);
+
+/// Blocks until `done` says so.
+///
+/// # Panics
+///
+/// When `limit` has passed; the message names `what`.
+#[track_caller]
+pub fn until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
+    let looks = limit.as_millis().div_ceil(STEP.as_millis());
+    for _ in 0..looks {
+        if done() {
+            return;
+        }
+        pause();
+    }
+    assert!(done(), "waited {limit:?} in vain: {what}");
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place where tests poll, for what gives no signal")]
+fn pause() {
+    std::thread::sleep(STEP);
+}

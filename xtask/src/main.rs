@@ -1,0 +1,37 @@
+//! Chores of the repository, as commands: `cargo xtask bench stores`, `cargo xtask tidy`.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a chore that fails says where and stops")]
+
+mod bench;
+#[cfg(test)]
+mod tidy;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Chores of the repository")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure, ours and the naive way interleaved in one run.
+    Bench {
+        #[command(subcommand)]
+        what: Bench,
+    },
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// Claim + complete cycles, replays, growth and reaping of every store.
+    Stores(bench::Args),
+}
+
+fn main() {
+    match Cli::parse().command {
+        Command::Bench { what: Bench::Stores(args) } => bench::run(&args),
+    }
+}
