@@ -1,0 +1,46 @@
+//! hapax records in an SQLite file: the embedded default, for one host.
+//!
+//! One thread writes. It takes whatever swaps are waiting, writes them in one transaction and answers after the commit:
+//! under load one `fdatasync` serves hundreds of swaps, and a lonely swap waits for nobody. Two more threads read.
+//! `synchronous=FULL` with a write-ahead log: what was acknowledged survives the loss of power.
+//!
+//! | file | job |
+//! |---|---|
+//! | `options.rs` | what can be chosen |
+//! | `store.rs` | [`Sqlite`], the [`Store`](hapax_core::store::Store) |
+//! | `writer.rs` | the thread that writes: group commit |
+//! | `reader.rs` | the threads that read |
+//! | `checkpoint.rs` | moves the log into the file, beside the writer |
+//! | `rows.rs` | the statements: rows to records and back |
+//! | `schema.rs` | migrations, and whose file it is |
+//! | `clock.rs` | the clocks of the host |
+//! | `failure.rs` | what SQLite said, in words and kinds a caller can act on |
+//!
+//! Two processes may use one file. A caller's own transaction can complete a record together with its data:
+//! [`Sqlite::swap_in`].
+//!
+//! ```
+//! # async fn example(dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
+//! use hapax_core::engine::Engine;
+//! use hapax_sqlite::{Options, Sqlite};
+//!
+//! let store = Sqlite::open(&Options::new(dir.join("hapax.db")))?;
+//! let engine = Engine::new(store, || /* sixteen random bytes */ [7; 16]);
+//! # let _ = engine;
+//! # Ok(())
+//! # }
+//! ```
+
+mod checkpoint;
+mod clock;
+mod failure;
+mod options;
+mod reader;
+mod rows;
+mod schema;
+mod store;
+mod writer;
+
+pub use clock::SystemClock;
+pub use options::Options;
+pub use store::Sqlite;

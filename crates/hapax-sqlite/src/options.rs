@@ -1,0 +1,68 @@
+//! What can be chosen when a file is opened.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax_core::clock::Clock;
+
+use crate::clock::SystemClock;
+
+/// How to open a file.
+#[derive(Clone)]
+pub struct Options {
+    pub(crate) path: PathBuf,
+    pub(crate) guest: bool,
+    pub(crate) busy_timeout: Duration,
+    pub(crate) bytes_max: Option<u64>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("path", &self.path).field("guest", &self.guest).finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// A file of hapax's own at that path. It is made if it is not there; its directory must be.
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        Self {
+            path: path.as_ref().to_owned(),
+            guest: false,
+            busy_timeout: Duration::from_secs(5),
+            bytes_max: None,
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// The file belongs to an application; hapax keeps its tables (`hapax_…`) beside the application's. Needed for
+    /// [`Sqlite::swap_in`](crate::Sqlite::swap_in). The application's file must be in WAL mode or is put into it.
+    #[must_use]
+    pub fn with_guest(mut self) -> Self {
+        self.guest = true;
+        self
+    }
+
+    /// How long to wait while another process or an open transaction holds the file. Default 5 s.
+    #[must_use]
+    pub fn with_busy_timeout(mut self, timeout: Duration) -> Self {
+        self.busy_timeout = timeout;
+        self
+    }
+
+    /// The file never grows beyond this: new claims are then refused, as on a full disk.
+    #[must_use]
+    pub fn with_bytes_max(mut self, bytes: u64) -> Self {
+        self.bytes_max = Some(bytes);
+        self
+    }
+
+    /// Another clock than the host's, for tests.
+    #[must_use]
+    pub fn with_clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+}

@@ -1,0 +1,145 @@
+//! The threads that read: `get` and `scan`, on connections of their own, beside the writer.
+//!
+//! In WAL mode a reader sees only what was committed, and a commit is visible only after it is durable.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hapax_core::address::Id;
+use hapax_core::clock::Now;
+use hapax_core::codec;
+use hapax_core::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGE_ROWS_EXAMINED_MAX};
+use hapax_core::record::State;
+use hapax_core::store::{Cursor, Damaged, Entry, ErrorKind, Page, Scan, StoreError};
+use rusqlite::{Connection, params};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::failure;
+use crate::rows::{self, COLUMNS, RawRow};
+use crate::writer::SharedTime;
+
+pub(crate) enum Question {
+    Get { id: Id, reply: oneshot::Sender<Result<(Option<RawRow>, Now), StoreError>> },
+    Scan { query: Scan, reply: oneshot::Sender<Result<Page, StoreError>> },
+}
+
+pub(crate) struct Reader {
+    pub(crate) connection: Connection,
+    pub(crate) time: Arc<SharedTime>,
+    pub(crate) questions: Arc<Mutex<mpsc::Receiver<Question>>>,
+}
+
+impl Reader {
+    /// Works until every handle to the store is gone.
+    pub(crate) fn run(self) {
+        while let Some(question) = self.next_question() {
+            match question {
+                Question::Get { id, reply } => {
+                    // The row first, then the time: a lease that has lapsed by a later clock has lapsed.
+                    let row = rows::find(&self.connection, &id).map_err(|error| failure::of_statement("get", error));
+                    let _ = reply.send(row.map(|row| (row, self.time.now())));
+                }
+                Question::Scan { query, reply } => {
+                    let _ = reply.send(scan(&self.connection, &query, self.time.now()));
+                }
+            }
+        }
+    }
+
+    fn next_question(&self) -> Option<Question> {
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv()
+    }
+}
+
+/// A place in a scan: (due time or 0, seq). By due time the due index is walked, else the records in order.
+type Place = (i64, i64);
+
+fn scan(connection: &Connection, query: &Scan, now: Now) -> Result<Page, StoreError> {
+    let failed = |error| failure::of_statement("scan", error);
+    let by_due = walks_due_index(query);
+    let after = query.after.as_ref().map_or(Ok((i64::MIN, i64::MIN)), |cursor| read_cursor(cursor, by_due))?;
+    let mut statement = connection.prepare_cached(&select(by_due)).map_err(failed)?;
+    let due_max = query.due.map_or(i64::MAX, |due| codec::column(Some(due.by(now))).unwrap_or(i64::MAX));
+    let mut rows = if by_due {
+        statement.query(params![after.0, after.1, due_max])
+    } else {
+        statement.query(params![after.1])
+    }
+    .map_err(failed)?;
+    let mut page = Page { entries: Vec::new(), damaged: Vec::new(), next: None, now };
+    let (mut examined, mut bytes) = (0, 0);
+    while let Some(row) = rows.next().map_err(failed)? {
+        let place: Place = (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
+        examined += 1;
+        if may_match(row, query) {
+            let raw = RawRow::read(row, 2);
+            bytes += raw.bytes();
+            take(&mut page, query, &raw);
+        }
+        let entries_max = query.limit.clamp(1, PAGE_ENTRIES_MAX) as usize;
+        let full = page.entries.len() + page.damaged.len() >= entries_max || bytes >= PAGE_BYTES_MAX;
+        if full || examined >= PAGE_ROWS_EXAMINED_MAX {
+            page.next = Some(write_cursor(place, by_due));
+            break;
+        }
+    }
+    Ok(page)
+}
+
+/// Unfinished records are all in the due index, and it holds little else.
+fn walks_due_index(query: &Scan) -> bool {
+    let unfinished = !query.states.is_empty() && query.states.iter().all(|state: &State| state.is_unfinished());
+    query.due.is_some() || unfinished
+}
+
+fn select(by_due: bool) -> String {
+    if by_due {
+        format!(
+            "SELECT due_at, seq, {COLUMNS} FROM hapax_record INDEXED BY hapax_due
+             WHERE due_at IS NOT NULL AND (due_at, seq) > (?1, ?2) AND due_at <= ?3 ORDER BY due_at, seq"
+        )
+    } else {
+        format!("SELECT 0, seq, {COLUMNS} FROM hapax_record WHERE seq > ?1 ORDER BY seq")
+    }
+}
+
+/// A first look at the small columns, so that the body of a row that cannot match is not read.
+fn may_match(row: &rusqlite::Row<'_>, query: &Scan) -> bool {
+    let text = |at: usize| row.get_ref(at).ok().and_then(|value| value.as_str().ok()).unwrap_or_default();
+    let state = row.get::<_, u8>(8).ok().and_then(State::from_number);
+    let in_states = query.states.is_empty() || state.is_none_or(|state| query.states.contains(&state));
+    let (scope, key) = (text(5), text(6));
+    in_states
+        && query.scope.as_ref().is_none_or(|wanted| wanted.as_str() == scope)
+        && query.text.as_ref().is_none_or(|wanted| scope.contains(wanted) || key.contains(wanted))
+}
+
+fn take(page: &mut Page, query: &Scan, raw: &RawRow) {
+    match raw.decode() {
+        Ok((address, stored)) if query.matches(&address, &stored, page.now) => {
+            page.entries.push(Entry { address, stored });
+        }
+        Ok(_) => {}
+        Err(error) => page.damaged.push(Damaged { id: raw.id(), reason: error.to_string() }),
+    }
+}
+
+fn write_cursor((due_at, seq): Place, by_due: bool) -> Cursor {
+    let mut bytes = vec![u8::from(by_due)];
+    bytes.extend(due_at.to_be_bytes());
+    bytes.extend(seq.to_be_bytes());
+    Cursor::from_bytes(bytes)
+}
+
+fn read_cursor(cursor: &Cursor, by_due: bool) -> Result<Place, StoreError> {
+    let read = |bytes: &[u8]| bytes.try_into().ok().map(i64::from_be_bytes);
+    match cursor.as_bytes() {
+        [order, rest @ ..] if *order == u8::from(by_due) && rest.len() == 16 => {
+            let (due_at, seq) = rest.split_at(8);
+            read(due_at).zip(read(seq))
+        }
+        _ => None,
+    }
+    .ok_or_else(|| {
+        StoreError::new("scan", ErrorKind::Invalid, "the cursor does not belong to this scan; start again without it")
+    })
+}

@@ -1,0 +1,146 @@
+//! Whose file it is, which schema it has, and how it gets the one this release writes.
+//!
+//! Migrations are numbered, embedded, and run in one transaction each. A file says two things in `hapax_meta`: `schema`,
+//! the newest migration it has had, and `min_reader`, the oldest release's schema that can still work with it. An old
+//! binary goes on beside a new one as long as it is at least `min_reader`.
+
+use hapax_core::clock::{Clock, StoreTime, Timestamp};
+use hapax_core::store::{ErrorKind, StoreError};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+
+use crate::failure;
+use crate::options::Options;
+
+/// "hapx": the application id of a file of hapax's own.
+const APPLICATION_ID: i32 = 0x6861_7078;
+
+/// One step of the schema.
+struct Migration {
+    number: i64,
+    /// The oldest schema whose code still works once this has run.
+    min_reader: i64,
+    sql: &'static str,
+}
+
+const MIGRATIONS: &[Migration] =
+    &[Migration { number: 1, min_reader: 1, sql: include_str!("migrations/0001_records.sql") }];
+
+/// The schema this release reads and writes.
+const SCHEMA: i64 = 1;
+
+/// A connection set up as every connection of this store is: durable, patient, its log moved by `checkpoint.rs`.
+pub(crate) fn connect(options: &Options) -> Result<Connection, StoreError> {
+    let open = || {
+        let connection = Connection::open(&options.path)?;
+        connection.busy_timeout(options.busy_timeout)?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "wal_autocheckpoint", 0)?;
+        connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+        Ok(connection)
+    };
+    open().map_err(|error| failure::of_statement("open", error))
+}
+
+/// Page cache of each connection: the upper levels of the trees and the pages in use. The rest is the host's.
+const CACHE_KIB: i64 = 64 * 1024;
+
+/// Makes the file ready: whose it is, write-ahead log, migrations. Returns the name of the store.
+pub(crate) fn prepare(connection: &mut Connection, options: &Options) -> Result<Vec<u8>, StoreError> {
+    let failed = |error| failure::of_statement("open", error);
+    check_owner(connection, options)?;
+    let mode: String = connection
+        .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
+        .map_err(failed)?;
+    if mode != "wal" {
+        return Err(unsuitable("the file cannot be put into WAL mode; use a local file system and a file, not memory"));
+    }
+    if let Some(bytes_max) = options.bytes_max {
+        let page_bytes: i64 = connection.query_row("PRAGMA page_size", [], |row| row.get(0)).map_err(failed)?;
+        let pages = i64::try_from(bytes_max).unwrap_or(i64::MAX) / page_bytes.max(1);
+        connection.pragma_update(None, "max_page_count", pages.max(1)).map_err(failed)?;
+    }
+    let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
+    migrate(&tx, options)?;
+    let name = tx.query_row("SELECT value FROM hapax_meta WHERE name = 'store'", [], |row| row.get(0)).map_err(failed)?;
+    tx.commit().map_err(failed)?;
+    Ok(name)
+}
+
+fn check_owner(connection: &Connection, options: &Options) -> Result<(), StoreError> {
+    let read = || {
+        let owner: i32 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+        let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        Ok((owner, tables))
+    };
+    match read().map_err(|error| failure::of_statement("open", error))? {
+        (APPLICATION_ID, _) | (0, 0) => Ok(()),
+        _ if options.guest => Ok(()),
+        _ => Err(unsuitable(
+            "the file is another application's SQLite database; give hapax a file of its own, or open it as a guest",
+        )),
+    }
+}
+
+fn migrate(tx: &Transaction<'_>, options: &Options) -> Result<(), StoreError> {
+    let failed = |error| failure::of_statement("migrate", error);
+    tx.execute_batch("CREATE TABLE IF NOT EXISTS hapax_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID")
+        .map_err(failed)?;
+    let schema = read_number(tx, "schema").map_err(failed)?.unwrap_or(0);
+    let min_reader = read_number(tx, "min_reader").map_err(failed)?.unwrap_or(0);
+    if min_reader > SCHEMA {
+        return Err(unsuitable(&format!(
+            "the file has schema {schema} and needs a release that knows {min_reader}; this one knows {SCHEMA}: upgrade it"
+        )));
+    }
+    if schema == 0 && !options.guest {
+        tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(failed)?;
+    }
+    for migration in MIGRATIONS.iter().filter(|migration| migration.number > schema) {
+        tx.execute_batch(migration.sql).map_err(failed)?;
+        write_number(tx, "schema", migration.number).map_err(failed)?;
+        write_number(tx, "min_reader", migration.min_reader).map_err(failed)?;
+    }
+    tx.execute("INSERT OR IGNORE INTO hapax_meta (name, value) VALUES ('store', randomblob(16))", []).map_err(failed)?;
+    Ok(())
+}
+
+/// The time of this file: continued within one start of the host, else begun anew behind nothing it holds.
+pub(crate) fn begin_time(connection: &mut Connection, clock: &dyn Clock) -> Result<StoreTime, StoreError> {
+    let mut begin = || {
+        let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let boot: Option<String> =
+            tx.query_row("SELECT value FROM hapax_meta WHERE name = 'boot'", [], |row| row.get(0)).optional()?;
+        let offset_ms = read_number(&tx, "offset_ms")?;
+        let this_boot = clock.boot_id();
+        if let Some(offset_ms) = offset_ms.filter(|_| boot.as_ref() == Some(&this_boot)) {
+            return Ok(StoreTime::resume(clock.read(), offset_ms));
+        }
+        let mark = read_number(&tx, "high_water")?.and_then(|mark| u64::try_from(mark).ok()).map(Timestamp::from_ms);
+        let time = StoreTime::start(clock.read(), mark);
+        tx.execute("INSERT OR REPLACE INTO hapax_meta (name, value) VALUES ('boot', ?1)", [&this_boot])?;
+        write_number(&tx, "offset_ms", time.offset_ms())?;
+        tx.commit()?;
+        Ok(time)
+    };
+    begin().map_err(|error| failure::of_statement("open", error))
+}
+
+/// Remembers how far time has come, inside the writer's transaction.
+pub(crate) fn keep_high_water(connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {
+    write_number(connection, "high_water", i64::try_from(now.as_ms()).unwrap_or(i64::MAX))
+}
+
+fn read_number(connection: &Connection, name: &str) -> rusqlite::Result<Option<i64>> {
+    connection.query_row("SELECT value FROM hapax_meta WHERE name = ?1", [name], |row| row.get(0)).optional()
+}
+
+fn write_number(connection: &Connection, name: &str, value: i64) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO hapax_meta (name, value) VALUES (?1, ?2)")?
+        .execute(params![name, value])
+        .map(|_| ())
+}
+
+fn unsuitable(message: &str) -> StoreError {
+    StoreError::new("open", ErrorKind::Unsuitable, message)
+}

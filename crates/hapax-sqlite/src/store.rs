@@ -1,0 +1,192 @@
+//! [`Sqlite`]: the store, as its callers see it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hapax_core::address::Address;
+use hapax_core::limits::REAP_MAX;
+use hapax_core::record::{Record, Version};
+use hapax_core::store::{Durability, ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
+use rusqlite::{Connection, Transaction};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::checkpoint::Checkpointer;
+use crate::options::Options;
+use crate::reader::{Question, Reader};
+use crate::rows::{self, Write};
+use crate::writer::{Job, SharedTime, Writer};
+use crate::{failure, schema};
+
+/// Operations that may wait for a thread; a caller beyond them waits for its turn to wait.
+const QUEUE_MAX: usize = 4096;
+
+/// Threads that read. Reads are short; a second thread keeps a long scan from holding up a `get`.
+const READERS: usize = 2;
+
+/// hapax records in an SQLite file. Clones share it; when the last one is dropped, what is waiting is written and the
+/// threads end.
+#[derive(Clone)]
+pub struct Sqlite {
+    jobs: mpsc::Sender<Job>,
+    questions: mpsc::Sender<Question>,
+    time: Arc<SharedTime>,
+    file: Arc<File>,
+}
+
+/// Which file it is, so that it is noticed if somebody moves another one into its place.
+struct File {
+    path: PathBuf,
+    name: Vec<u8>,
+    identity: Option<(u64, u64)>,
+}
+
+impl fmt::Debug for Sqlite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sqlite").field("path", &self.file.path).finish_non_exhaustive()
+    }
+}
+
+impl Sqlite {
+    /// Opens a file, makes it if it is not there, and brings its schema up to date. Blocks for as long as that takes.
+    ///
+    /// # Errors
+    /// If the file cannot be opened or written, is not a database, belongs to another application, or was written by a
+    /// newer release that this one cannot read beside.
+    pub fn open(options: &Options) -> Result<Self, StoreError> {
+        let named = |error: StoreError| {
+            let message = format!("{}: {}", options.path.display(), error.message);
+            StoreError { op: "open", message, ..error }
+        };
+        Self::open_unnamed(options).map_err(named)
+    }
+
+    fn open_unnamed(options: &Options) -> Result<Self, StoreError> {
+        let mut connection = schema::connect(options)?;
+        let name = schema::prepare(&mut connection, options)?;
+        let begun = schema::begin_time(&mut connection, &options.clock)?;
+        let time = Arc::new(SharedTime { clock: Arc::clone(&options.clock), time: Mutex::new(begun) });
+        let (jobs, job_queue) = mpsc::channel(QUEUE_MAX);
+        let (questions, question_queue) = mpsc::channel(QUEUE_MAX);
+        let question_queue = Arc::new(Mutex::new(question_queue));
+        for _ in 0..READERS {
+            let (connection, questions) = (schema::connect(options)?, Arc::clone(&question_queue));
+            let reader = Reader { connection, time: Arc::clone(&time), questions };
+            spawn("hapax-reader", move || reader.run())?;
+        }
+        let checkpointer = Checkpointer::start(schema::connect(options)?).map_err(no_thread)?;
+        checkpointer.watch(&mut connection).map_err(|error| failure::of_statement("open", error))?;
+        let writer = Writer {
+            connection,
+            time: Arc::clone(&time),
+            jobs: job_queue,
+            checkpointer,
+            reaping: VecDeque::new(),
+            high_water_ms: 0,
+            broken: false,
+        };
+        spawn("hapax-writer", move || writer.run())?;
+        let identity = identity_of(&options.path);
+        let file = Arc::new(File { path: options.path.clone(), name, identity });
+        Ok(Self { jobs, questions, time, file })
+    }
+
+    /// Swaps inside the caller's own transaction, so that completion and the caller's data commit together or not at
+    /// all. The record is written when, and only when, the caller commits. Claims do not belong here: they must be
+    /// durable before anything runs.
+    ///
+    /// SQLite has one writer: while the caller's transaction is open, no other swap proceeds. Keep it short.
+    ///
+    /// # Errors
+    /// If the transaction is on another file, or its connection would not make the commit durable.
+    pub fn swap_in(
+        &self,
+        transaction: &Transaction<'_>,
+        at: &Address,
+        expect: Option<Version>,
+        next: &Record,
+    ) -> Result<Swap, StoreError> {
+        self.check_guest(transaction)?;
+        let write = Write::new(at, expect, next);
+        let now = self.time.now();
+        let written =
+            rows::swap(transaction, &write, now.at).map_err(|error| failure::of_statement("swap_in", error))?;
+        written.into_swap(now)
+    }
+
+    fn check_guest(&self, connection: &Connection) -> Result<(), StoreError> {
+        let unsuitable = |message| Err(StoreError::new("swap_in", ErrorKind::Unsuitable, message));
+        let name: Result<Vec<u8>, _> = connection
+            .prepare_cached("SELECT value FROM hapax_meta WHERE name = 'store'")
+            .and_then(|mut select| select.query_row([], |row| row.get(0)));
+        if name.ok().as_ref() != Some(&self.file.name) {
+            return unsuitable("the transaction is not on this store's file; open both on the same file");
+        }
+        let level: i64 = connection
+            .query_row("PRAGMA synchronous", [], |row| row.get(0))
+            .map_err(|error| failure::of_statement("swap_in", error))?;
+        if level < SYNCHRONOUS_FULL {
+            return unsuitable("the connection would not make the commit durable; set PRAGMA synchronous = FULL on it");
+        }
+        Ok(())
+    }
+}
+
+const SYNCHRONOUS_FULL: i64 = 2;
+
+impl Store for Sqlite {
+    async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
+        let write = Write::new(at, expect, next);
+        let (reply, answer) = oneshot::channel();
+        self.jobs.send(Job::Swap { write, reply }).await.map_err(|_| failure::stopped("swap"))?;
+        let (written, now) = answer.await.map_err(|_| failure::abandoned("swap"))??;
+        written.into_swap(now)
+    }
+
+    async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let question = Question::Get { id: *at.id(), reply };
+        self.questions.send(question).await.map_err(|_| failure::stopped("get"))?;
+        let (row, now) = answer.await.map_err(|_| failure::stopped("get"))??;
+        rows::seen(row, now, "get")
+    }
+
+    async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let question = Question::Scan { query: query.clone(), reply };
+        self.questions.send(question).await.map_err(|_| failure::stopped("scan"))?;
+        answer.await.map_err(|_| failure::stopped("scan"))?
+    }
+
+    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let job = Job::Reap { limit: limit.min(REAP_MAX), reply };
+        self.jobs.send(job).await.map_err(|_| failure::stopped("reap"))?;
+        answer.await.map_err(|_| failure::stopped("reap"))?
+    }
+
+    async fn health(&self) -> Result<Health, StoreError> {
+        if identity_of(&self.file.path) != self.file.identity {
+            let message = format!("{}: the file was moved or replaced while in use; restart", self.file.path.display());
+            return Err(StoreError::new("health", ErrorKind::Unsuitable, message));
+        }
+        self.scan(&Scan { limit: 1, ..Scan::default() }).await.map_err(|error| StoreError { op: "health", ..error })?;
+        let clock = self.time.time.lock().unwrap_or_else(PoisonError::into_inner).health();
+        Ok(Health { durability: Durability::Disk, clock })
+    }
+}
+
+fn identity_of(path: &std::path::Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).map(|_| ()).map_err(no_thread)
+}
+
+fn no_thread(error: std::io::Error) -> StoreError {
+    StoreError::new("open", ErrorKind::Unavailable, "no thread could be started; raise the limit of threads")
+        .caused_by(error)
+}

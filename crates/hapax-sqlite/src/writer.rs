@@ -1,0 +1,208 @@
+//! The thread that writes: group commit.
+//!
+//! It takes what is waiting, never waits for more, writes it in one transaction and answers after the commit. So no
+//! answer, `Lost` included, rests on a write that is not durable. Reaping goes in slices between the batches, so that a
+//! claim never waits behind more than one slice.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hapax_core::clock::{Clock, Now, StoreTime};
+use hapax_core::store::{ErrorKind, StoreError};
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::checkpoint::Checkpointer;
+use crate::rows::{self, Write, Written};
+use crate::{failure, schema};
+
+/// Swaps in one transaction. More would make the first of them wait without making the commit cheaper.
+const BATCH_MAX: usize = 512;
+
+/// Bytes in one transaction, so that a batch of large answers does not hold up small ones.
+const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Records deleted in one go: a few milliseconds.
+const REAP_SLICE: u32 = 200;
+
+/// How often the time is written down, so that a host that starts with its clock behind is noticed.
+const HIGH_WATER_EVERY_MS: u64 = 1_000;
+
+pub(crate) enum Job {
+    Swap { write: Write, reply: oneshot::Sender<Result<(Written, Now), StoreError>> },
+    Reap { limit: u32, reply: oneshot::Sender<Result<u32, StoreError>> },
+}
+
+/// Store time, read by writer and readers alike.
+pub(crate) struct SharedTime {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) time: Mutex<StoreTime>,
+}
+
+impl SharedTime {
+    pub(crate) fn now(&self) -> Now {
+        let reading = self.clock.read();
+        self.time.lock().unwrap_or_else(PoisonError::into_inner).now(reading)
+    }
+}
+
+pub(crate) struct Writer {
+    pub(crate) connection: Connection,
+    pub(crate) time: Arc<SharedTime>,
+    pub(crate) jobs: mpsc::Receiver<Job>,
+    pub(crate) checkpointer: Checkpointer,
+    pub(crate) reaping: VecDeque<Reaping>,
+    pub(crate) high_water_ms: u64,
+    /// Set when a commit failed on disk: from then on nothing is written, because nobody knows what is there.
+    pub(crate) broken: bool,
+}
+
+pub(crate) struct Reaping {
+    left: u32,
+    done: u32,
+    reply: oneshot::Sender<Result<u32, StoreError>>,
+}
+
+type Waiting = (Write, oneshot::Sender<Result<(Written, Now), StoreError>>);
+
+impl Writer {
+    /// Works until every handle to the store is gone.
+    pub(crate) fn run(mut self) {
+        while let Some(batch) = self.next_batch() {
+            if !batch.is_empty() {
+                self.write(batch);
+            }
+            if let Some(reaping) = self.reaping.pop_front() {
+                self.reap_slice(reaping);
+            }
+            self.checkpointer.after_commit(&self.connection);
+        }
+        self.checkpointer.finish(&self.connection);
+    }
+
+    /// What is waiting now. Blocks only if there is nothing at all to do; `None` when the store is closed.
+    fn next_batch(&mut self) -> Option<Vec<Waiting>> {
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        if self.reaping.is_empty() {
+            let first = self.jobs.blocking_recv()?;
+            bytes += self.sort_in(first, &mut batch);
+        }
+        while batch.len() < BATCH_MAX && bytes < BATCH_BYTES_MAX {
+            match self.jobs.try_recv() {
+                Ok(job) => bytes += self.sort_in(job, &mut batch),
+                Err(_) => break,
+            }
+        }
+        Some(batch)
+    }
+
+    fn sort_in(&mut self, job: Job, batch: &mut Vec<Waiting>) -> usize {
+        match job {
+            Job::Swap { write, reply } => {
+                let bytes = write.bytes();
+                batch.push((write, reply));
+                bytes
+            }
+            Job::Reap { limit, reply } => {
+                self.reaping.push_back(Reaping { left: limit, done: 0, reply });
+                0
+            }
+        }
+    }
+
+    fn write(&mut self, batch: Vec<Waiting>) {
+        match self.transaction(|connection, now| {
+            batch.iter().map(|(write, _)| rows::swap(connection, write, now.at)).collect::<rusqlite::Result<Vec<_>>>()
+        }) {
+            Ok((written, now)) => {
+                for ((_, reply), written) in batch.into_iter().zip(written) {
+                    // A caller that has gone away no longer needs the answer; the write stands.
+                    let _ = reply.send(Ok((written, now)));
+                }
+            }
+            Err(error) => {
+                let mut cause = Some(error);
+                for (_, reply) in batch {
+                    let _ = reply.send(Err(share(&mut cause)));
+                }
+            }
+        }
+    }
+
+    fn reap_slice(&mut self, mut reaping: Reaping) {
+        let limit = reaping.left.min(REAP_SLICE);
+        let reaped = self.transaction(|connection, now| {
+            if now.paused { Ok(0) } else { rows::reap(connection, limit, now.at) }
+        });
+        match reaped {
+            Ok((count, _)) => {
+                reaping.done += count;
+                reaping.left -= count.min(reaping.left);
+                if count < limit || reaping.left == 0 {
+                    let _ = reaping.reply.send(Ok(reaping.done));
+                } else {
+                    self.reaping.push_back(reaping);
+                }
+            }
+            Err(error) => {
+                let _ = reaping.reply.send(Err(StoreError { op: "reap", ..error }));
+            }
+        }
+    }
+
+    /// One transaction: all of it is durable when this returns, or none of it was written.
+    fn transaction<T>(
+        &mut self,
+        work: impl FnOnce(&Connection, Now) -> rusqlite::Result<T>,
+    ) -> Result<(T, Now), StoreError> {
+        if self.broken {
+            return Err(failure::stopped("swap"));
+        }
+        let connection = &self.connection;
+        connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| failure::of_statement("swap", error))?;
+        let now = self.time.now();
+        let keep_mark = now.at.as_ms() >= self.high_water_ms + HIGH_WATER_EVERY_MS;
+        let worked = work(connection, now).and_then(|done| {
+            if keep_mark && connection.total_changes() > 0 {
+                schema::keep_high_water(connection, now.at)?;
+            }
+            Ok(done)
+        });
+        let done = match worked {
+            Ok(done) => done,
+            Err(error) => {
+                self.roll_back();
+                return Err(failure::of_statement("swap", error));
+            }
+        };
+        if let Err(error) = self.connection.execute_batch("COMMIT") {
+            let error = failure::of_commit(error);
+            self.broken = error.kind == ErrorKind::Ambiguous;
+            self.roll_back();
+            return Err(error);
+        }
+        if keep_mark {
+            self.high_water_ms = now.at.as_ms();
+        }
+        Ok((done, now))
+    }
+
+    /// SQLite may have rolled back by itself already.
+    fn roll_back(&mut self) {
+        if !self.connection.is_autocommit() && self.connection.execute_batch("ROLLBACK").is_err() {
+            self.broken = true;
+        }
+    }
+}
+
+/// The same failure for everyone in the batch; the first gets its source as well.
+fn share(cause: &mut Option<StoreError>) -> StoreError {
+    match cause.take() {
+        Some(error) => {
+            *cause = Some(StoreError::new(error.op, error.kind, error.message.clone()));
+            error
+        }
+        None => failure::stopped("swap"),
+    }
+}

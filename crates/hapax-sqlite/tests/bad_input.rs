@@ -1,0 +1,208 @@
+//! Files that cannot be used, disks that are full, bytes that were altered: a clear error, and nothing lost.
+
+mod common;
+
+use std::path::Path;
+
+use hapax_core::address::Key;
+use hapax_core::engine::EngineError;
+use hapax_core::record::Policy;
+use hapax_core::store::{ErrorKind, Scan, Store, StoreError};
+use hapax_core::transition::Answer;
+use hapax_sqlite::{Options, Sqlite};
+use rusqlite::Connection;
+
+use common::{address, claim, claim_and_complete, engine, fingerprint, message};
+
+fn refused(path: &Path) -> StoreError {
+    Sqlite::open(&Options::new(path)).unwrap_err()
+}
+
+#[test]
+fn a_file_that_is_not_a_database_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notes.txt");
+    let text = "these are notes, not a database; they are long enough to have a header".repeat(20);
+    std::fs::write(&path, &text).unwrap();
+    let error = refused(&path);
+    assert_eq!(error.kind, ErrorKind::Unsuitable);
+    assert_eq!(
+        message(&error),
+        format!("open: {}: the file is not an SQLite database; give another path or move the file away", path.display())
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+}
+
+#[test]
+fn another_applications_file_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shop.db");
+    Connection::open(&path).unwrap().execute_batch("CREATE TABLE orders (id INTEGER); PRAGMA application_id = 77").unwrap();
+    let before = std::fs::read(&path).unwrap();
+    let error = refused(&path);
+    assert_eq!(error.kind, ErrorKind::Unsuitable);
+    assert_eq!(
+        message(&error),
+        format!(
+            "open: {}: the file is another application's SQLite database; give hapax a file of its own, or open it as a guest",
+            path.display()
+        )
+    );
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_one_that_this_release_can_read_beside_is_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hapax.db");
+    drop(Sqlite::open(&Options::new(&path)).unwrap());
+    let set = |min_reader: i64| {
+        let other = Connection::open(&path).unwrap();
+        other.execute("UPDATE hapax_meta SET value = 9 WHERE name = 'schema'", []).unwrap();
+        other.execute("UPDATE hapax_meta SET value = ?1 WHERE name = 'min_reader'", [min_reader]).unwrap();
+    };
+    set(8);
+    let error = refused(&path);
+    assert_eq!(error.kind, ErrorKind::Unsuitable);
+    assert_eq!(
+        message(&error),
+        format!(
+            "open: {}: the file has schema 9 and needs a release that knows 8; this one knows 1: upgrade it",
+            path.display()
+        )
+    );
+    set(1);
+    Sqlite::open(&Options::new(&path)).unwrap();
+}
+
+/// A directory that nobody may write to, not even root, to whom permissions do not apply.
+fn unwritable() -> std::path::PathBuf {
+    Path::new("/proc/self").to_owned()
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_refused() {
+    let path = unwritable().join("hapax.db");
+    let error = refused(&path);
+    assert_eq!(error.kind, ErrorKind::Unsuitable);
+    let expected = "the database cannot be opened; check that its directory exists and that this user may write to it";
+    assert_eq!(message(&error), format!("open: {}: {expected}", path.display()));
+}
+
+#[test]
+fn a_missing_directory_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("nowhere").join("hapax.db");
+    let expected = "the database cannot be opened; check that its directory exists and that this user may write to it";
+    assert_eq!(message(&refused(&path)), format!("open: {}: {expected}", path.display()));
+}
+
+#[tokio::test]
+async fn a_full_disk_refuses_new_claims_and_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hapax.db");
+    let engine = engine(Sqlite::open(&Options::new(&path).with_bytes_max(256 * 1024)).unwrap());
+    let mut claimed = Vec::new();
+    let error = loop {
+        let key = format!("k-{}", claimed.len());
+        match engine.claim(&address(&key), &fingerprint(), Policy::default()).await {
+            Ok(reply) if reply.answer == Answer::Proceed => claimed.push(key),
+            Ok(reply) => panic!("{:?}", reply.answer),
+            Err(EngineError::Store(error)) => break error,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(claimed.len() < 10_000, "the limit was never reached");
+    };
+    assert_eq!(error.kind, ErrorKind::Unavailable);
+    assert_eq!(
+        message(&error),
+        "swap: the disk or the file's size limit is full; nothing was written; free some space"
+    );
+    assert!(claimed.len() > 100, "only {} fitted", claimed.len());
+    for key in &claimed {
+        assert_eq!(claim(&engine, key).await.answer, Answer::Busy, "{key}");
+    }
+    drop(engine);
+    let engine = common::engine(Sqlite::open(&Options::new(&path)).unwrap());
+    for key in &claimed {
+        assert_eq!(claim(&engine, key).await.answer, Answer::Busy, "{key}");
+    }
+    claim_and_complete(&engine, "after").await;
+}
+
+#[tokio::test]
+async fn altered_bytes_are_detected_and_never_replayed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hapax.db");
+    let engine = engine(Sqlite::open(&Options::new(&path)).unwrap());
+    for (altered, key) in [
+        ("data = CAST(substr(data, 1, 90) || x'00' || substr(data, 92) AS BLOB)", "body"),
+        ("data = x''", "no-body"),
+        ("state = 1", "state"),
+        ("version = zeroblob(16)", "version"),
+        ("scope = 'bob'", "scope"),
+        ("reap_at = reap_at - 86000000", "expiry"),
+        ("stamped_at = 'yesterday'", "stamp"),
+    ] {
+        claim_and_complete(&engine, key).await;
+        let changed = Connection::open(&path)
+            .unwrap()
+            .execute(&format!("UPDATE hapax_record SET {altered} WHERE key = ?1"), [key])
+            .unwrap();
+        assert_eq!(changed, 1);
+        let expected = "it will not be replayed; restore it or resolve it by hand";
+        let error = engine.store().get(&address(key)).await.unwrap_err();
+        assert_eq!((error.kind, error.op), (ErrorKind::Damaged, "get"), "{key}");
+        assert!(message(&error).starts_with("get: the stored record was altered or damaged"), "{error}");
+        assert!(message(&error).ends_with(expected), "{error}");
+        match engine.claim(&address(key), &fingerprint(), Policy::default()).await {
+            Err(EngineError::Store(error)) => assert_eq!(error.kind, ErrorKind::Damaged, "{key}"),
+            other => panic!("{key}: {other:?}"),
+        }
+    }
+    let page = engine.store().scan(&Scan { limit: 100, ..Scan::default() }).await.unwrap();
+    assert_eq!((page.entries.len(), page.damaged.len()), (0, 7), "damaged records are listed, not passed over");
+}
+
+#[test]
+fn an_over_long_key_is_refused_before_it_reaches_the_store() {
+    let error = Key::new(&"k".repeat(256)).unwrap_err();
+    assert_eq!(error.to_string(), "the key has 256 characters; at most 255 are accepted");
+}
+
+#[tokio::test]
+async fn a_file_moved_away_while_in_use_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hapax.db");
+    let store = Sqlite::open(&Options::new(&path)).unwrap();
+    store.health().await.unwrap();
+    std::fs::rename(&path, dir.path().join("moved.db")).unwrap();
+    std::fs::write(&path, b"").unwrap();
+    let error = store.health().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsuitable);
+    let expected = "the file was moved or replaced while in use; restart";
+    assert_eq!(message(&error), format!("health: {}: {expected}", path.display()));
+}
+
+#[tokio::test]
+async fn a_transaction_of_somebody_else_held_too_long_is_an_error_and_no_guess() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hapax.db");
+    let patience = std::time::Duration::from_millis(50);
+    let store = Sqlite::open(&Options::new(&path).with_busy_timeout(patience)).unwrap();
+    let engine = engine(store);
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    match engine.claim(&address("k"), &fingerprint(), Policy::default()).await {
+        Err(EngineError::Store(error)) => {
+            assert_eq!(error.kind, ErrorKind::Unavailable);
+            assert_eq!(
+                message(&error),
+                "swap: another process or an open transaction holds the database; nothing was written; end it or try again"
+            );
+        }
+        reply => panic!("{reply:?}"),
+    }
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(claim(&engine, "k").await.answer, Answer::Proceed);
+}
