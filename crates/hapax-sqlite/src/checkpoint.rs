@@ -14,15 +14,24 @@ use std::time::Duration;
 use rusqlite::Connection;
 use rusqlite::hooks::Wal;
 
-/// The log is copied when it has this many pages. Longer: pages written often are copied less often. Shorter: a commit
-/// finds its blocks in place sooner.
-const COPY_PAGES: u64 = 4_000;
+/// The first copy begins when the log has this many pages. Under a light load all of it is soon in the file, and the
+/// log starts over: a commit then finds its blocks in place.
+const FIRST_COPY_PAGES: u64 = 1_000;
 
-/// The log is started over by the writer once no more than this is left to copy: a few milliseconds.
-const REST_PAGES_MAX: u64 = 4_000;
+/// Later copies begin when this many pages are left to copy. More: pages that are written often are copied less often.
+const NEXT_COPY_PAGES: u64 = 4_000;
+
+/// So little is left that the writer copies it without anyone noticing, and starts the log over.
+const REST_PAGES_FEW: u64 = 100;
+
+/// Under a heavy load the log becomes this long before it is started over …
+const START_OVER_PAGES: u64 = 16_000;
+
+/// … by the writer, once no more than this is left to copy: a few milliseconds.
+const REST_PAGES_MAX: u64 = 1_000;
 
 /// Beyond this the writer copies whatever is left: a log without end would fill the disk.
-const LOG_PAGES_MAX: u64 = 16 * COPY_PAGES;
+const LOG_PAGES_MAX: u64 = 64_000;
 
 pub(crate) struct Checkpointer {
     orders: Option<mpsc::SyncSender<()>>,
@@ -74,19 +83,15 @@ impl Checkpointer {
             return;
         }
         let pages = self.progress.log_pages.load(Ordering::Acquire);
-        if pages < COPY_PAGES {
+        if pages < FIRST_COPY_PAGES {
             self.not_before_pages = 0;
-            return;
-        }
-        let copied = self.progress.copied_pages.load(Ordering::Acquire);
-        let rest = pages.saturating_sub(copied);
-        if pages < self.not_before_pages {
-            return;
-        }
-        if pages >= LOG_PAGES_MAX || (copied > 0 && rest <= REST_PAGES_MAX) {
-            self.start_over(connection, pages);
-        } else {
-            self.order_copy();
+        } else if pages >= self.not_before_pages {
+            let copied = self.progress.copied_pages.load(Ordering::Acquire);
+            match next_step(pages, copied) {
+                Step::Wait => {}
+                Step::Copy => self.order_copy(),
+                Step::StartOver => self.start_over(connection, pages),
+            }
         }
     }
 
@@ -97,7 +102,7 @@ impl Checkpointer {
         if restarted.is_some_and(|restarted| !restarted.busy) {
             self.progress.log_pages.store(0, Ordering::Release);
         } else {
-            self.not_before_pages = pages + COPY_PAGES;
+            self.not_before_pages = pages + NEXT_COPY_PAGES;
         }
     }
 
@@ -115,6 +120,27 @@ impl Checkpointer {
             let _ = thread.join();
         }
         checkpoint(connection, "TRUNCATE");
+    }
+}
+
+enum Step {
+    Wait,
+    Copy,
+    StartOver,
+}
+
+/// What to do about a log that long, of which so much is in the file.
+fn next_step(pages: u64, copied_pages: u64) -> Step {
+    let rest = pages.saturating_sub(copied_pages);
+    let is_long = pages >= START_OVER_PAGES;
+    let few = if is_long { REST_PAGES_MAX } else { REST_PAGES_FEW };
+    let many = if copied_pages == 0 { FIRST_COPY_PAGES } else { NEXT_COPY_PAGES };
+    if pages >= LOG_PAGES_MAX || (copied_pages > 0 && rest <= few) {
+        Step::StartOver
+    } else if rest >= many || is_long {
+        Step::Copy
+    } else {
+        Step::Wait
     }
 }
 

@@ -59,12 +59,9 @@ fn scan(connection: &Connection, query: &Scan, now: Now) -> Result<Page, StoreEr
     let after = query.after.as_ref().map_or(Ok((i64::MIN, i64::MIN)), |cursor| read_cursor(cursor, by_due))?;
     let mut statement = connection.prepare_cached(&select(by_due)).map_err(failed)?;
     let due_max = query.due.map_or(i64::MAX, |due| codec::column(Some(due.by(now))).unwrap_or(i64::MAX));
-    let mut rows = if by_due {
-        statement.query(params![after.0, after.1, due_max])
-    } else {
-        statement.query(params![after.1])
-    }
-    .map_err(failed)?;
+    let mut rows =
+        if by_due { statement.query(params![after.0, after.1, due_max]) } else { statement.query(params![after.1]) }
+            .map_err(failed)?;
     let mut page = Page { entries: Vec::new(), damaged: Vec::new(), next: None, now };
     let (mut examined, mut bytes) = (0, 0);
     while let Some(row) = rows.next().map_err(failed)? {

@@ -138,8 +138,8 @@ pub(crate) fn find(connection: &Connection, id: &Id) -> rusqlite::Result<Option<
 
 /// Deletes what may be deleted, oldest first.
 pub(crate) fn reap(connection: &Connection, limit: u32, now: Timestamp) -> rusqlite::Result<u32> {
-    let mut select = connection
-        .prepare_cached("SELECT seq, id FROM hapax_record WHERE reap_at <= ?1 ORDER BY reap_at LIMIT ?2")?;
+    let mut select =
+        connection.prepare_cached("SELECT seq, id FROM hapax_record WHERE reap_at <= ?1 ORDER BY reap_at LIMIT ?2")?;
     let expired: Vec<(i64, Vec<u8>)> = select
         .query_map(params![codec::column(Some(now)), limit], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<rusqlite::Result<_>>()?;

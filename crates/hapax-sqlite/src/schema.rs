@@ -48,9 +48,7 @@ const CACHE_KIB: i64 = 64 * 1024;
 pub(crate) fn prepare(connection: &mut Connection, options: &Options) -> Result<Vec<u8>, StoreError> {
     let failed = |error| failure::of_statement("open", error);
     check_owner(connection, options)?;
-    let mode: String = connection
-        .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
-        .map_err(failed)?;
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
     if mode != "wal" {
         return Err(unsuitable("the file cannot be put into WAL mode; use a local file system and a file, not memory"));
     }
@@ -61,7 +59,8 @@ pub(crate) fn prepare(connection: &mut Connection, options: &Options) -> Result<
     }
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(failed)?;
     migrate(&tx, options)?;
-    let name = tx.query_row("SELECT value FROM hapax_meta WHERE name = 'store'", [], |row| row.get(0)).map_err(failed)?;
+    let name =
+        tx.query_row("SELECT value FROM hapax_meta WHERE name = 'store'", [], |row| row.get(0)).map_err(failed)?;
     tx.commit().map_err(failed)?;
     Ok(name)
 }
@@ -100,7 +99,8 @@ fn migrate(tx: &Transaction<'_>, options: &Options) -> Result<(), StoreError> {
         write_number(tx, "schema", migration.number).map_err(failed)?;
         write_number(tx, "min_reader", migration.min_reader).map_err(failed)?;
     }
-    tx.execute("INSERT OR IGNORE INTO hapax_meta (name, value) VALUES ('store', randomblob(16))", []).map_err(failed)?;
+    tx.execute("INSERT OR IGNORE INTO hapax_meta (name, value) VALUES ('store', randomblob(16))", [])
+        .map_err(failed)?;
     Ok(())
 }
 

@@ -16,7 +16,7 @@ use crate::checkpoint::Checkpointer;
 use crate::options::Options;
 use crate::reader::{Question, Reader};
 use crate::rows::{self, Write};
-use crate::writer::{Job, SharedTime, Writer};
+use crate::writer::{Job, REAP_SLICE_MIN, SharedTime, Writer};
 use crate::{failure, schema};
 
 /// Operations that may wait for a thread; a caller beyond them waits for its turn to wait.
@@ -83,6 +83,7 @@ impl Sqlite {
             jobs: job_queue,
             checkpointer,
             reaping: VecDeque::new(),
+            reap_slice: REAP_SLICE_MIN,
             high_water_ms: 0,
             broken: false,
         };

@@ -22,8 +22,12 @@ const BATCH_MAX: usize = 512;
 /// Bytes in one transaction, so that a batch of large answers does not hold up small ones.
 const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Records deleted in one go: a few milliseconds.
-const REAP_SLICE: u32 = 200;
+/// Records deleted in one go. A slice that takes longer than [`REAP_SLICE_MS`] makes the next one smaller.
+pub(crate) const REAP_SLICE_MIN: u32 = 16;
+const REAP_SLICE_MAX: u32 = 512;
+
+/// How long a claim may have to wait for a slice.
+const REAP_SLICE_MS: u64 = 5;
 
 /// How often the time is written down, so that a host that starts with its clock behind is noticed.
 const HIGH_WATER_EVERY_MS: u64 = 1_000;
@@ -52,6 +56,7 @@ pub(crate) struct Writer {
     pub(crate) jobs: mpsc::Receiver<Job>,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) reaping: VecDeque<Reaping>,
+    pub(crate) reap_slice: u32,
     pub(crate) high_water_ms: u64,
     /// Set when a commit failed on disk: from then on nothing is written, because nobody knows what is there.
     pub(crate) broken: bool,
@@ -131,10 +136,12 @@ impl Writer {
     }
 
     fn reap_slice(&mut self, mut reaping: Reaping) {
-        let limit = reaping.left.min(REAP_SLICE);
-        let reaped = self.transaction(|connection, now| {
-            if now.paused { Ok(0) } else { rows::reap(connection, limit, now.at) }
-        });
+        let limit = reaping.left.min(self.reap_slice);
+        let begun_ms = self.time.clock.read().boot_ms;
+        let reaped =
+            self.transaction(|connection, now| if now.paused { Ok(0) } else { rows::reap(connection, limit, now.at) });
+        let took_ms = self.time.clock.read().boot_ms.saturating_sub(begun_ms);
+        self.reap_slice = next_slice(self.reap_slice, took_ms);
         match reaped {
             Ok((count, _)) => {
                 reaping.done += count;
@@ -194,6 +201,12 @@ impl Writer {
             self.broken = true;
         }
     }
+}
+
+/// Half after a slow slice, double after a fast one.
+fn next_slice(slice: u32, took_ms: u64) -> u32 {
+    let next = if took_ms > REAP_SLICE_MS { slice / 2 } else { slice.saturating_mul(2) };
+    next.clamp(REAP_SLICE_MIN, REAP_SLICE_MAX)
 }
 
 /// The same failure for everyone in the batch; the first gets its source as well.

@@ -1,5 +1,7 @@
 //! Files that cannot be used, disks that are full, bytes that were altered: a clear error, and nothing lost.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
+
 mod common;
 
 use std::path::Path;
@@ -28,7 +30,10 @@ fn a_file_that_is_not_a_database_is_refused_and_left_alone() {
     assert_eq!(error.kind, ErrorKind::Unsuitable);
     assert_eq!(
         message(&error),
-        format!("open: {}: the file is not an SQLite database; give another path or move the file away", path.display())
+        format!(
+            "open: {}: the file is not an SQLite database; give another path or move the file away",
+            path.display()
+        )
     );
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
@@ -37,7 +42,10 @@ fn a_file_that_is_not_a_database_is_refused_and_left_alone() {
 fn another_applications_file_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("shop.db");
-    Connection::open(&path).unwrap().execute_batch("CREATE TABLE orders (id INTEGER); PRAGMA application_id = 77").unwrap();
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch("CREATE TABLE orders (id INTEGER); PRAGMA application_id = 77")
+        .unwrap();
     let before = std::fs::read(&path).unwrap();
     let error = refused(&path);
     assert_eq!(error.kind, ErrorKind::Unsuitable);

@@ -4,6 +4,8 @@
 //! each reply with a `write`, and before each such line there must be an `fdatasync` of the log that began after the
 //! line before it and has returned.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
+
 mod common;
 
 use std::process::Command;

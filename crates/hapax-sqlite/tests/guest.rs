@@ -1,5 +1,7 @@
 //! Swaps inside an application's own transaction: both commit, or neither.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
+
 mod common;
 
 use hapax_core::record::{Record, State, Stored, Version};
@@ -73,10 +75,7 @@ async fn a_transaction_on_another_file_is_refused() {
     let tx = shop.transaction().unwrap();
     let error = engine.store().swap_in(&tx, &address("k"), expect, &next).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unsuitable);
-    assert_eq!(
-        error.to_string(),
-        "swap_in: the transaction is not on this store's file; open both on the same file"
-    );
+    assert_eq!(error.to_string(), "swap_in: the transaction is not on this store's file; open both on the same file");
 }
 
 #[tokio::test]

@@ -1,44 +1,103 @@
 //! `cargo xtask bench stores`: every store against the naive way, interleaved in one run.
+//!
+//! Machines are shared and noisy, so a figure alone says little. Each measurement is cut into slices, ours and the naive
+//! way in turn, and the ratio is what counts. `--preload` and `--reap` measure ours as it grows.
 
+mod growth;
+mod naive_postgres;
 mod naive_sqlite;
+mod pairs;
+mod report;
 mod workload;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use hapax_core::memory::Memory;
-use hapax_sqlite::{Options, Sqlite, SystemClock};
+use clap::ValueEnum;
 
-use self::naive_sqlite::NaiveSqlite;
-use self::workload::{Ours, Subject, Tally, cycles, ms_at};
+use self::report::Report;
 
+/// How many tasks claim and complete at the same time.
+const CONCURRENCIES: [usize; 4] = [1, 16, 64, 256];
+
+/// What to measure.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Seconds per measurement and side.
-    #[arg(long, default_value_t = 4.0)]
-    seconds: f64,
+    /// Only this store; may be given more than once.
+    #[arg(long, value_enum)]
+    store: Vec<StoreName>,
+    /// Only this concurrency; may be given more than once.
     #[arg(long)]
     concurrency: Vec<usize>,
+    /// Seconds for each measurement of each side.
+    #[arg(long, default_value_t = 6.0)]
+    seconds: f64,
+    /// Print one JSON object a line instead of a table.
     #[arg(long)]
-    only_ours: bool,
+    json: bool,
+    /// Also measure claims with this many records in the store, against 10,000 (SQLite).
+    #[arg(long)]
+    preload: Option<u64>,
+    /// Also measure claims while this many expired records are reaped (SQLite).
+    #[arg(long)]
+    reap: Option<u64>,
+    /// Where files are made; the disk matters. Default: the build directory.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Write the tables to docs/benchmarks.md, too. Done by default when everything is measured.
+    #[arg(long)]
+    write_docs: bool,
 }
 
+/// A store that can be measured.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StoreName {
+    Memory,
+    Sqlite,
+    Postgres,
+}
+
+impl Args {
+    fn measures(&self, store: StoreName) -> bool {
+        self.store.is_empty() || self.store.contains(&store)
+    }
+
+    fn concurrencies(&self) -> Vec<usize> {
+        if self.concurrency.is_empty() { CONCURRENCIES.to_vec() } else { self.concurrency.clone() }
+    }
+
+    fn length(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds.clamp(0.1, 600.0))
+    }
+
+    fn is_whole(&self) -> bool {
+        self.store.is_empty() && self.concurrency.is_empty()
+    }
+}
+
+/// Measures and prints.
 pub(crate) fn run(args: &Args) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let beside = args.dir.clone().unwrap_or_else(target_dir);
+    let dir = tempfile::Builder::new().prefix("hapax-bench-").tempdir_in(beside).expect("a directory for the files");
+    let mut report = Report::new(args.json);
     runtime.block_on(async {
-        let dir = tempfile::tempdir_in(".").unwrap();
-        let ours = Ours::new(Sqlite::open(&Options::new(dir.path().join("a.db"))).unwrap());
-        let naive = NaiveSqlite::open(&dir.path().join("b.db"));
-        let _ = Memory::new(SystemClock);
-        for &c in &args.concurrency {
-            let (mut a, mut b) = (Tally::new(), Tally::new());
-            for _ in 0..4 {
-                let d = Duration::from_secs_f64(args.seconds / 4.0);
-                cycles(&ours, c, d, &mut a).await;
-                if !args.only_ours { cycles(&naive, c, d, &mut b).await; }
-            }
-            println!("c={c} ours {:.0}/s p50 {:.3} p99 {:.3} max {:.3} claim p99 {:.3} | naive {:.0}/s p50 {:.3} p99 {:.3} | ratio {:.1} p50ratio {:.2}",
-                a.per_s(), ms_at(&a.cycles, 0.5), ms_at(&a.cycles, 0.99), ms_at(&a.cycles, 1.0), ms_at(&a.claims, 0.99), b.per_s(), ms_at(&b.cycles, 0.5), ms_at(&b.cycles, 0.99), a.per_s()/b.per_s(), ms_at(&a.cycles, 0.5)/ms_at(&b.cycles, 0.5));
+        if args.measures(StoreName::Memory) {
+            pairs::memory(args, &mut report).await;
         }
-        fn _assert<S: Subject>(_: &S) {}
+        if args.measures(StoreName::Sqlite) {
+            pairs::sqlite(args, dir.path(), &mut report).await;
+            growth::run(args, dir.path(), &mut report).await;
+        }
+        if args.measures(StoreName::Postgres) {
+            pairs::postgres(args, &mut report).await;
+        }
     });
+    report.finish(args.write_docs || args.is_whole());
+}
+
+/// Beside the program: on the disk of the build, which is a real one; `/tmp` often is not.
+fn target_dir() -> PathBuf {
+    let program = std::env::current_exe().expect("a path of this program");
+    program.parent().expect("a directory of this program").to_owned()
 }

@@ -70,8 +70,11 @@ impl Subject for NaiveSqlite {
         let (scope, key) = (at.scope().as_str().to_owned(), at.key().as_str().to_owned());
         let outcome = Arc::clone(&self.outcome);
         self.run(move |connection| {
-            let headers: Vec<u8> =
-                outcome.headers.iter().flat_map(|(name, value)| [name.as_slice(), b": ", value, b"\n"].concat()).collect();
+            let headers: Vec<u8> = outcome
+                .headers
+                .iter()
+                .flat_map(|(name, value)| [name.as_slice(), b": ", value, b"\n"].concat())
+                .collect();
             let Body::Kept(body) = &outcome.body else { return };
             let updated = connection
                 .prepare_cached(

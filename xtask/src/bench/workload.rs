@@ -115,7 +115,7 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn new() -> Self {
-        let empty = || Histogram::new_with_bounds(1, 600_000_000, 3).expect("bounds");
+        let empty = || Histogram::new_with_bounds(1, 600_000_000, 2).expect("bounds");
         Self { count: 0, seconds: 0.0, cycles: empty(), claims: empty() }
     }
 

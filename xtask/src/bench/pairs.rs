@@ -1,0 +1,76 @@
+//! Each store and its naive twin, slice by slice in turn.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax_core::memory::Memory;
+use hapax_postgres::Postgres;
+use hapax_sqlite::{Sqlite, SystemClock};
+use hapax_testkit::postgres::Server;
+
+use super::Args;
+use super::naive_postgres::NaivePostgres;
+use super::naive_sqlite::NaiveSqlite;
+use super::report::{Pair, Report};
+use super::workload::{Ours, Subject, Tally, completed_keys, cycles, replays};
+
+/// Slices of one measurement: each side gets a share of whatever else the machine is doing.
+const SLICES: u32 = 6;
+
+/// Completed keys that replays go round.
+const REPLAY_KEYS: usize = 2_000;
+
+/// Memory has no naive way that keeps any promise; it shows what the rules themselves cost.
+pub(crate) async fn memory(args: &Args, report: &mut Report) {
+    let ours = Ours::new(Memory::new(SystemClock));
+    for concurrency in args.concurrencies() {
+        let mut tally = Tally::new();
+        let bar = report.bar(&format!("memory, {concurrency} at a time"), SLICES);
+        for _ in 0..SLICES {
+            cycles(&ours, concurrency, args.length() / SLICES, &mut tally).await;
+            bar.inc(1);
+        }
+        report.pair(&Pair { store: "memory", op: "cycle", concurrency, ours: &tally, naive: None });
+    }
+}
+
+pub(crate) async fn sqlite(args: &Args, dir: &Path, report: &mut Report) {
+    let ours = Ours::new(Sqlite::open(&hapax_sqlite::Options::new(dir.join("ours.db"))).expect("a file"));
+    let naive = NaiveSqlite::open(&dir.join("naive.db"));
+    both(args, "sqlite", &ours, &naive, report).await;
+}
+
+pub(crate) async fn postgres(args: &Args, report: &mut Report) {
+    let server = Server::builder().start();
+    let database = server.fresh_database();
+    let ours = Postgres::open(&hapax_postgres::Options::new(database.url())).await.expect("a database");
+    let naive = NaivePostgres::open(&database.url()).await;
+    both(args, "postgres", &Ours::new(ours), &naive, report).await;
+}
+
+async fn both<O: Subject, N: Subject>(args: &Args, store: &'static str, ours: &O, naive: &N, report: &mut Report) {
+    for concurrency in args.concurrencies() {
+        let (mut our_tally, mut naive_tally) = (Tally::new(), Tally::new());
+        let bar = report.bar(&format!("{store}, {concurrency} at a time"), SLICES);
+        for _ in 0..SLICES {
+            cycles(ours, concurrency, args.length() / SLICES, &mut our_tally).await;
+            cycles(naive, concurrency, args.length() / SLICES, &mut naive_tally).await;
+            bar.inc(1);
+        }
+        report.pair(&Pair { store, op: "cycle", concurrency, ours: &our_tally, naive: Some(&naive_tally) });
+    }
+    let our_keys = Arc::new(completed_keys(ours, REPLAY_KEYS).await);
+    let naive_keys = Arc::new(completed_keys(naive, REPLAY_KEYS).await);
+    for concurrency in args.concurrencies() {
+        let (mut our_tally, mut naive_tally) = (Tally::new(), Tally::new());
+        let bar = report.bar(&format!("{store} replays, {concurrency} at a time"), SLICES);
+        let length: Duration = args.length() / SLICES / 2;
+        for _ in 0..SLICES {
+            replays(ours, &our_keys, concurrency, length, &mut our_tally).await;
+            replays(naive, &naive_keys, concurrency, length, &mut naive_tally).await;
+            bar.inc(1);
+        }
+        report.pair(&Pair { store, op: "replay", concurrency, ours: &our_tally, naive: Some(&naive_tally) });
+    }
+}
