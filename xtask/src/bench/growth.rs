@@ -42,7 +42,7 @@ async fn growth(args: &Args, dir: &Path, records: u64, report: &mut Report) {
     let day_ms = Policy::default().retention_ms;
     let small = loaded(&dir.join("small.db"), SMALL, day_ms, report).await;
     let large = loaded(&dir.join("large.db"), records, day_ms, report).await;
-    let bytes = std::fs::metadata(dir.join("large.db")).map_or(0, |file| file.len());
+    let bytes = bytes_of(&dir.join("large.db"));
     let (mut of_small, mut of_large) = (Tally::new(), Tally::new());
     let bar = report.bar(&format!("claims beside {records} records"), SLICES);
     for _ in 0..SLICES {
@@ -118,6 +118,13 @@ async fn loaded(path: &PathBuf, records: u64, retention_ms: u64, report: &Report
     }
     tasks.join_all().await;
     Ours::new(store)
+}
+
+/// Pages in use, those still in the log included.
+fn bytes_of(path: &Path) -> i64 {
+    let connection = rusqlite::Connection::open(path).expect("a file");
+    let sql = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
+    connection.query_row(sql, [], |row| row.get(0)).expect("a count of pages")
 }
 
 fn completed(retention_ms: u64) -> Record {

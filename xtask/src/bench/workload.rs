@@ -56,9 +56,12 @@ pub(crate) fn fingerprint() -> Fingerprint {
     Fingerprint { scheme: Scheme::new("1;sha256").expect("a scheme"), digest: [9; 32] }
 }
 
+/// Where the engine draws its tokens.
+type Random = fn() -> [u8; 16];
+
 /// Ours: the engine over a store.
 pub(crate) struct Ours<S> {
-    engine: Arc<Engine<S, fn() -> [u8; 16]>>,
+    engine: Arc<Engine<S, Random>>,
     outcome: Arc<Outcome>,
     fingerprint: Fingerprint,
 }
@@ -72,7 +75,7 @@ impl<S> Clone for Ours<S> {
 
 impl<S: Store> Ours<S> {
     pub(crate) fn new(store: S) -> Self {
-        let engine = Arc::new(Engine::new(store, tokens::random as fn() -> [u8; 16]));
+        let engine = Arc::new(Engine::new(store, tokens::random as Random));
         Self { engine, outcome: outcome(), fingerprint: fingerprint() }
     }
 
