@@ -260,10 +260,7 @@ mod tests {
     fn bad_parts_say_which_and_what_is_accepted() {
         let message = |result: Result<Key, InvalidPart>| result.unwrap_err().to_string();
         assert_eq!(message(Key::new("")), "the key is empty; give at least one character");
-        assert_eq!(
-            message(Key::new(&"k".repeat(256))),
-            "the key has 256 characters; at most 255 are accepted"
-        );
+        assert_eq!(message(Key::new(&"k".repeat(256))), "the key has 256 characters; at most 255 are accepted");
         assert_eq!(
             message(Key::new("a\u{7f}")),
             "the key has a character that is not accepted at position 1; use printable ASCII"

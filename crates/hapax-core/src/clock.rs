@@ -120,7 +120,8 @@ impl StoreTime {
     #[must_use]
     pub fn start(reading: Reading, high_water: Option<Timestamp>) -> Self {
         let behind_ms = high_water.map_or(0, |mark| mark.as_ms().saturating_sub(reading.wall_ms));
-        let mut time = Self::resume(reading, signed_difference(reading.wall_ms.saturating_add(behind_ms), reading.boot_ms));
+        let mut time =
+            Self::resume(reading, signed_difference(reading.wall_ms.saturating_add(behind_ms), reading.boot_ms));
         if behind_ms > CLOCK_STEP_MS_MIN {
             time.note_step(-to_signed(behind_ms), reading);
         }

@@ -12,7 +12,9 @@ use sha2::{Digest, Sha256};
 use crate::address::{Address, AddressScheme, Id, Key, Scope, Space};
 use crate::clock::Timestamp;
 use crate::fingerprint::{Fingerprint, Scheme};
-use crate::record::{AttemptId, Body, Checkpoint, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version};
+use crate::record::{
+    AttemptId, Body, Checkpoint, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version,
+};
 
 /// The schema [`encode`] writes. A blob of a newer one is refused, not guessed.
 pub const SCHEMA: u8 = 1;
@@ -23,7 +25,9 @@ const CHECKSUM_BYTES: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// The bytes are not what was written.
-    #[error("the stored record was altered or damaged ({0}); it will not be replayed; restore it or resolve it by hand")]
+    #[error(
+        "the stored record was altered or damaged ({0}); it will not be replayed; restore it or resolve it by hand"
+    )]
     Damaged(&'static str),
     /// Written by a later release.
     #[error("the stored record has schema {0}, newer than this release knows; upgrade this node")]
@@ -108,7 +112,9 @@ pub fn column(at: Option<Timestamp>) -> Option<i64> {
 }
 
 fn decode_address(id: &Id, [scheme, space, scope, key]: [&str; 4]) -> Result<Address, DecodeError> {
-    let parts = || Some((AddressScheme::new(scheme).ok()?, Space::new(space).ok()?, Scope::new(scope).ok()?, Key::new(key).ok()?));
+    let parts = || {
+        Some((AddressScheme::new(scheme).ok()?, Space::new(space).ok()?, Scope::new(scope).ok()?, Key::new(key).ok()?))
+    };
     let (scheme, space, scope, key) = parts().ok_or(DecodeError::Damaged("address"))?;
     let address = Address::new(&scheme, &space, &scope, &key);
     if address.id() == id { Ok(address) } else { Err(DecodeError::Damaged("address")) }

@@ -159,6 +159,8 @@ fn read_cursor(cursor: &Cursor) -> Result<(u64, u64), StoreError> {
     };
     match (cursor.as_bytes().len(), read(0..8), read(8..16)) {
         (16, Some(due_ms), Some(place)) => Ok((due_ms, place)),
-        _ => Err(StoreError::new("scan", ErrorKind::Invalid, "the cursor is not one of this store; start again without")),
+        _ => {
+            Err(StoreError::new("scan", ErrorKind::Invalid, "the cursor is not one of this store; start again without"))
+        }
     }
 }

@@ -32,8 +32,7 @@ pub enum State {
 
 impl State {
     /// Every state, in the order of their numbers.
-    pub const ALL: [Self; 6] =
-        [Self::Ready, Self::Running, Self::Unknown, Self::Dead, Self::Completed, Self::Expired];
+    pub const ALL: [Self; 6] = [Self::Ready, Self::Running, Self::Unknown, Self::Dead, Self::Completed, Self::Expired];
 
     /// The number a store keeps. Never given to another state.
     #[must_use]

@@ -8,6 +8,7 @@
 //! - `swap` is atomic: of any number of swaps that expect the same version, at most one is applied.
 //! - No reply, [`Swap::Lost`] included, is given before the commit it depends on is durable.
 //! - The stamp is the store's own time, taken at the write; it never runs backwards for one record.
+//! - What was written comes back byte for byte: texts of a record may hold any character, NUL included.
 //! - A store never retries a write by itself. Where it cannot tell whether a write was committed it says
 //!   [`ErrorKind::Ambiguous`], and the engine reads back and compares versions.
 
@@ -70,7 +71,7 @@ pub trait Store: Send + Sync {
     fn scan(&self, query: &Scan) -> impl Future<Output = Result<Page, StoreError>> + Send;
 
     /// Deletes up to `limit` records whose [`Stored::reap_at`] has come, oldest first, and says how many. Fewer than
-    /// `limit` means that nothing more is due. Deletes nothing while the clock is not trusted.
+    /// `limit` means that nothing more is due. Deletes nothing while the clock is not trusted, and nothing if `limit` is 0.
     fn reap(&self, limit: u32) -> impl Future<Output = Result<u32, StoreError>> + Send;
 
     /// Whether the store can be reached and proves what it promises, asked of the store itself.
@@ -130,11 +131,12 @@ pub struct Scan {
     pub scope: Option<Scope>,
     /// With exactly this label.
     pub label: Option<Label>,
-    /// With this text in scope or key, as it is: no wildcards.
+    /// With this text in scope or key, as it is: no wildcards. Empty text is in all of them.
     pub text: Option<String>,
     /// Where the page before ended.
     pub after: Option<Cursor>,
-    /// At most this many; more than [`PAGE_ENTRIES_MAX`](crate::limits::PAGE_ENTRIES_MAX) means that many.
+    /// At most this many; more than [`PAGE_ENTRIES_MAX`](crate::limits::PAGE_ENTRIES_MAX) means that many, and none
+    /// means one.
     pub limit: u32,
 }
 

@@ -228,9 +228,7 @@ impl Rules {
         }
         let next = next_of(stored, version);
         match (record.state, event) {
-            (State::Running | State::Unknown | State::Ready, Event::Renew { .. }) => {
-                write(running(next), Answer::Done)
-            }
+            (State::Running | State::Unknown | State::Ready, Event::Renew { .. }) => write(running(next), Answer::Done),
             (State::Running | State::Unknown | State::Ready, Event::Checkpoint { checkpoint, .. }) => {
                 write(running(Record { checkpoint: Some((*checkpoint).clone()), ..next }), Answer::Done)
             }
@@ -345,9 +343,7 @@ fn claim_live(stored: &Stored, now: Now, claim: &Claim<'_>, version: Version) ->
         (State::Running, _) if attempts_used_up(record) => {
             write(dead(lapsed_into_doubt(next_of(stored, version))), Answer::Undecided)
         }
-        (State::Running, Claimant::Client) if for_worker => {
-            write(ready(next_of(stored, version), 0), Answer::Accepted)
-        }
+        (State::Running, Claimant::Client) if for_worker => write(ready(next_of(stored, version), 0), Answer::Accepted),
         (State::Running, _) => write(new_attempt(stored, claim, policy, version), Answer::Proceed),
     }
 }

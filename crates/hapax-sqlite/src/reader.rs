@@ -82,7 +82,7 @@ fn scan(connection: &Connection, query: &Scan, now: Now) -> Result<Page, StoreEr
     Ok(page)
 }
 
-/// Unfinished records are all in the due index, and it holds little else.
+/// Every unfinished record is in the due index, and little else.
 fn walks_due_index(query: &Scan) -> bool {
     let unfinished = !query.states.is_empty() && query.states.iter().all(|state: &State| state.is_unfinished());
     query.due.is_some() || unfinished
@@ -91,8 +91,10 @@ fn walks_due_index(query: &Scan) -> bool {
 fn select(by_due: bool) -> String {
     if by_due {
         format!(
-            "SELECT due_at, seq, {COLUMNS} FROM hapax_record INDEXED BY hapax_due
-             WHERE due_at IS NOT NULL AND (due_at, seq) > (?1, ?2) AND due_at <= ?3 ORDER BY due_at, seq"
+            "SELECT coalesce(due_at, -1), seq, {COLUMNS} FROM hapax_record INDEXED BY hapax_due
+             WHERE (due_at IS NOT NULL OR state < 5) AND coalesce(due_at, -1) BETWEEN ?1 AND ?3
+               AND (coalesce(due_at, -1) > ?1 OR seq > ?2)
+             ORDER BY coalesce(due_at, -1), seq"
         )
     } else {
         format!("SELECT 0, seq, {COLUMNS} FROM hapax_record WHERE seq > ?1 ORDER BY seq")

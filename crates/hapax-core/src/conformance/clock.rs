@@ -61,32 +61,29 @@ pub(super) async fn stamps_of_a_record_never_run_backwards<H: Harness>(harness: 
     }
 }
 
-/// A step by an hour, while a lease and a retention of ten minutes are under way.
+/// A step by an hour, while leases and retentions of ten minutes are under way.
 async fn step_frees_no_key<H: Harness>(harness: &H, by_ms: i64) {
     let rig = Rig::open(harness).await;
-    let (runs, done) = (address("alice", "runs"), address("alice", "done"));
+    let long = |on_lapse| Policy { lease_ms: LONG_MS, ..policy(on_lapse) };
+    let at = |on_lapse: OnLapse, key: &str| address(&format!("{on_lapse:?}"), key);
     for on_lapse in OnLapse::ALL {
-        let long = Policy { lease_ms: LONG_MS, ..policy(on_lapse) };
-        let (runs, done) = (address(&format!("{on_lapse:?}"), "runs"), address(&format!("{on_lapse:?}"), "done"));
-        rig.proceeds(&runs, long).await;
-        rig.completes(&done, long, b"paid").await;
+        rig.proceeds(&at(on_lapse, "runs"), long(on_lapse)).await;
+        rig.completes(&at(on_lapse, "done"), long(on_lapse), b"paid").await;
     }
-    let before = rig.get(&runs).await.now.at;
+    let before = rig.get(&address("alice", "k-1")).await.now.at;
     let source = rig.harness.step_clock_ms(by_ms);
-    let now = rig.get(&done).await.now;
-    assert_eq!(now.paused, source == ClockSource::Host, "with the clock of the {source:?}");
-    assert!(now.at >= before && now.at.as_ms() - before.as_ms() < LONG_MS, "no time passed: {before:?}, then {now:?}");
-    for round in 0..2 {
+    for round in ["at once", "when the clock has settled"] {
+        assert_eq!(rig.reap(100).await, 0, "{round}");
         for on_lapse in OnLapse::ALL {
-            let long = Policy { lease_ms: LONG_MS, ..policy(on_lapse) };
-            let (runs, done) = (address(&format!("{on_lapse:?}"), "runs"), address(&format!("{on_lapse:?}"), "done"));
-            assert_eq!(rig.claim(&runs, long).await.answer, Answer::Busy, "round {round}, {on_lapse:?}");
-            assert_eq!(rig.apply(&runs, &Event::Lapse).await.answer, Answer::Busy, "round {round}, {on_lapse:?}");
-            assert_eq!(rig.claim(&done, long).await.answer, Answer::Replay, "round {round}, {on_lapse:?}");
+            let (runs, done) = (at(on_lapse, "runs"), at(on_lapse, "done"));
+            assert_eq!(rig.claim(&runs, long(on_lapse)).await.answer, Answer::Busy, "{round}, {on_lapse:?}");
+            assert_eq!(rig.apply(&runs, &Event::Lapse).await.answer, Answer::Busy, "{round}, {on_lapse:?}");
+            assert_eq!(rig.claim(&done, long(on_lapse)).await.answer, Answer::Replay, "{round}, {on_lapse:?}");
         }
-        assert_eq!(rig.reap(100).await, 0, "round {round}");
         settle(&rig, source).await;
     }
+    let after = rig.get(&address("alice", "k-1")).await.now.at;
+    assert!(before <= after && after.as_ms() - before.as_ms() < LONG_MS, "no hour passed: {before:?}, then {after:?}");
 }
 
 pub(super) async fn step_forward_frees_no_key<H: Harness>(harness: &H) {
@@ -95,6 +92,29 @@ pub(super) async fn step_forward_frees_no_key<H: Harness>(harness: &H) {
 
 pub(super) async fn step_back_frees_no_key<H: Harness>(harness: &H) {
     step_frees_no_key(harness, -HOUR_MS).await;
+}
+
+pub(super) async fn step_before_a_restart_frees_no_key<H: Harness>(harness: &H) {
+    for by_ms in [HOUR_MS, -HOUR_MS] {
+        let rig = Rig::open(harness).await;
+        let (runs, done) = (address("alice", "runs"), address("alice", "done"));
+        let long = Policy { lease_ms: LONG_MS, ..policy(OnLapse::Rerun) };
+        rig.proceeds(&runs, long).await;
+        rig.completes(&done, long, b"paid").await;
+        let before = rig.get(&runs).await.now.at;
+        // Nothing looks at the store between the step and the restart.
+        let source = rig.harness.step_clock_ms(by_ms);
+        let Some(rig) = rig.restart().await else {
+            return;
+        };
+        assert_eq!(rig.reap(100).await, 0, "stepped by {by_ms}");
+        assert_eq!(rig.claim(&runs, long).await.answer, Answer::Busy, "stepped by {by_ms}");
+        assert_eq!(rig.claim(&done, long).await.answer, Answer::Replay, "stepped by {by_ms}");
+        let after = rig.get(&runs).await.now.at;
+        assert!(before <= after && after.as_ms() - before.as_ms() < LONG_MS, "{before:?}, then {after:?}");
+        settle(&rig, source).await;
+        assert_eq!(rig.claim(&runs, long).await.answer, Answer::Busy, "stepped by {by_ms}, and settled");
+    }
 }
 
 pub(super) async fn lapse_pauses_until_the_clock_has_settled<H: Harness>(harness: &H) {
@@ -108,7 +128,11 @@ pub(super) async fn lapse_pauses_until_the_clock_has_settled<H: Harness>(harness
             assert_eq!(rig.claim(&at, policy(OnLapse::Rerun)).await.answer, Answer::Busy, "stepped by {by_ms}");
             assert_eq!(rig.apply(&at, &Event::Lapse).await.answer, Answer::Busy);
             rig.pass_ms(CLOCK_SETTLE_MS / 2).await;
-            assert_eq!(rig.claim(&at, policy(OnLapse::Rerun)).await.answer, Answer::Busy, "half of it is not all of it");
+            assert_eq!(
+                rig.claim(&at, policy(OnLapse::Rerun)).await.answer,
+                Answer::Busy,
+                "half of it is not all of it"
+            );
             let renewed = rig.apply(&at, &Event::Renew { attempt_id: mine }).await;
             assert_eq!(renewed.answer, Answer::Done, "an attempt that lives can say so meanwhile");
         }

@@ -19,7 +19,8 @@ pub enum ClockSource {
     Server,
 }
 
-/// A store under test and what can be done to it. Each case makes a harness of its own; most open one store.
+/// A store under test and what can be done to it. Each case makes a harness of its own; most open one store. Where a
+/// case opens several, only the last one is restarted, loses a reply or gets a rival.
 pub trait Harness: Send + Sync + 'static {
     /// The store. Clones are handles to the same records.
     type Store: Store + Clone + 'static;
@@ -35,9 +36,9 @@ pub trait Harness: Send + Sync + 'static {
     /// of the store comes from. A store with a server's clock sees nothing of the host's, so there is nothing to do.
     fn step_clock_ms(&self, by_ms: i64) -> ClockSource;
 
-    /// Stops the store and starts it again on the same records: closes a file and opens it, restarts a server. There may
-    /// be other handles in use when it is called in the middle of traffic. `None`: nothing survives, which the store's
-    /// health must then admit.
+    /// Stops the store and starts it again on the same records: closes a file and opens it, restarts a server. In the
+    /// middle of traffic there are other handles in use. `None`: nothing survives, which the store's health must then
+    /// admit.
     fn restart(&self, store: Self::Store) -> impl Future<Output = Option<Self::Store>> + Send {
         drop(store);
         async { None }

@@ -13,7 +13,7 @@ use super::samples::{
 use crate::address::Address;
 use crate::clock::Timestamp;
 use crate::engine::Reply;
-use crate::record::{AttemptId, Checkpoint, OnLapse, Policy, State, Verdict};
+use crate::record::{AttemptId, Checkpoint, OnLapse, Policy, State, Stored, Verdict};
 use crate::store::{Scan, Seen};
 use crate::transition::{Answer, Claimant, Event, Resolution};
 
@@ -43,7 +43,7 @@ async fn changes_at<H: Harness>(
 }
 
 fn due_at(seen: &Seen) -> Timestamp {
-    seen.stored.as_ref().and_then(|stored| stored.due_at()).expect("the record has a due time")
+    seen.stored.as_ref().and_then(Stored::due_at).expect("the record has a due time")
 }
 
 fn renew(attempt_id: AttemptId) -> Event<'static> {
@@ -242,8 +242,7 @@ pub(super) async fn accepted_request_reaches_a_worker_whole<H: Harness>(harness:
     let request: Arc<[u8]> = (0..=255).collect();
     let fingerprint = fingerprint();
     let policy = policy(OnLapse::Unknown);
-    let accept =
-        Event::Accept { request: &request, due_in_ms: 0, fingerprints: &fingerprint, policy, labels: &[] };
+    let accept = Event::Accept { request: &request, due_in_ms: 0, fingerprints: &fingerprint, policy, labels: &[] };
     assert_eq!(rig.apply(&at, &accept).await.answer, Answer::Accepted);
     assert_eq!(rig.claim(&at, policy).await.answer, Answer::Accepted, "a client never runs it inline");
     let claim = Event::Claim {

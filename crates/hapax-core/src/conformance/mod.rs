@@ -55,7 +55,7 @@
 //! |---|---|
 //! | `harness.rs` | what the suite asks of a store's author |
 //! | `registry.rs`, `run.rs` | the list of cases, and how one is run |
-//! | `rig.rs`, `samples.rs`, `lossy.rs` | an open store with the rules over it; records to write; a store that loses replies |
+//! | `rig.rs`, `samples.rs`, `lossy.rs` | an open store with the rules over it; records to write; lost replies |
 //! | `swap.rs`, `values.rs`, `keys.rs` | compare and swap; what is kept comes back; what is kept apart stays apart |
 //! | `lease.rs`, `clock.rs` | the rules over the real store; its time |
 //! | `scan.rs`, `paging.rs`, `reap.rs` | finding records; page by page; deleting what has expired |
@@ -69,13 +69,23 @@
 )]
 
 mod harness;
+mod lossy;
 mod registry;
 mod rig;
 pub mod rival;
 mod run;
 mod samples;
 
+mod clock;
+mod fault;
+mod keys;
+mod lease;
+mod paging;
+mod race;
+mod reap;
+mod scan;
 mod swap;
+mod values;
 
 pub use harness::{ClockSource, Harness};
 pub use registry::{CASES, Case};

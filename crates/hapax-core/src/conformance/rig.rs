@@ -6,7 +6,7 @@ use crate::address::Address;
 use crate::clock::Now;
 use crate::engine::{Engine, Reply};
 use crate::record::{AttemptId, Outcome, Policy, Record, Stored, Version};
-use crate::store::{Entry, Page, Scan, Seen, Store, Swap};
+use crate::store::{Durability, Entry, Page, Scan, Seen, Store, Swap};
 use crate::transition::{Answer, Event};
 
 /// Pages after which a scan is taken to go round in circles.
@@ -29,6 +29,17 @@ impl<'a, H: Harness> Rig<'a, H> {
     pub(super) fn over(harness: &'a H, store: H::Store) -> Self {
         let engine = rules(store.clone());
         Self { harness, store, engine }
+    }
+
+    /// Restarts the store; the health it had before must have said whether its records survive that.
+    pub(super) async fn restart(self) -> Option<Self> {
+        let Self { harness, store, engine } = self;
+        // Nothing else holds the store.
+        drop(engine);
+        let durability = store.health().await.expect("the store is healthy").durability;
+        let restarted = harness.restart(store).await;
+        assert_eq!(restarted.is_some(), durability != Durability::None, "its health says {durability:?}");
+        Some(Self::over(harness, restarted?))
     }
 
     pub(super) async fn pass_ms(&self, ms: u64) {

@@ -163,8 +163,26 @@ pub(super) async fn durations_and_numbers_up_to_their_limits<H: Harness>(harness
 pub(super) async fn texts_come_back_untouched<H: Harness>(harness: &H) {
     let rig = Rig::open(harness).await;
     let texts = [
-        "", " ", " a ", "a\n", "\ttab", "it's", "\"", "\\", "\\0", "%", "_", "NULL", "null", "{}", "é", "e\u{301}",
-        "\u{202e}rtl", "🦀", "\u{feff}bom", "a\0b",
+        "",
+        " ",
+        " a ",
+        "a\n",
+        "\ttab",
+        "it's",
+        "\"",
+        "\\",
+        "\\0",
+        "%",
+        "_",
+        "NULL",
+        "null",
+        "{}",
+        "é",
+        "e\u{301}",
+        "\u{202e}rtl",
+        "🦀",
+        "\u{feff}bom",
+        "a\0b",
     ];
     for (number, text) in texts.into_iter().enumerate() {
         let record = Record {
@@ -182,10 +200,8 @@ pub(super) async fn largest_record<H: Harness>(harness: &H) {
     let header_bytes = limits::HEADER_BYTES_MAX / limits::HEADER_COUNT_MAX - 1;
     let headers = (0..limits::HEADER_COUNT_MAX).map(|_| (b"x".to_vec(), bytes(header_bytes))).collect();
     let body = Body::Kept(bytes(limits::BODY_BYTES_MAX));
-    let labels = (0..limits::LABEL_COUNT_MAX).map(|n| Label {
-        name: format!("{n:02}"),
-        value: "v".repeat(limits::LABEL_BYTES_MAX - 2),
-    });
+    let labels = (0..limits::LABEL_COUNT_MAX)
+        .map(|n| Label { name: format!("{n:02}"), value: "v".repeat(limits::LABEL_BYTES_MAX - 2) });
     let record = Record {
         checkpoint: Some(Checkpoint { name: "c".to_owned(), data: bytes(limits::CHECKPOINT_BYTES_MAX - 1) }),
         request: Some(bytes(limits::REQUEST_BYTES_MAX).into()),

@@ -21,8 +21,8 @@ CREATE TABLE hapax_record (
   data       BLOB    NOT NULL
 );
 
--- Only what somebody must look at. A finished record leaves it.
-CREATE INDEX hapax_due ON hapax_record (due_at) WHERE due_at IS NOT NULL;
+-- Only what is unfinished (states 1 to 4) or due. A completed record leaves it.
+CREATE INDEX hapax_due ON hapax_record (coalesce(due_at, -1)) WHERE due_at IS NOT NULL OR state < 5;
 
 -- Follows time: entries are added at its end and taken from its beginning.
 CREATE INDEX hapax_reap ON hapax_record (reap_at) WHERE reap_at IS NOT NULL;
