@@ -10,11 +10,12 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 
 use crate::address::{Address, AddressScheme, Id, Key, Scope, Space};
-use crate::clock::Timestamp;
+use crate::clock::{Now, Timestamp};
 use crate::fingerprint::{Fingerprint, Scheme};
 use crate::record::{
     AttemptId, Body, Checkpoint, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version,
 };
+use crate::store::{ErrorKind, Seen, StoreError};
 
 /// The schema [`encode`] writes. A blob of a newer one is refused, not guessed.
 pub const SCHEMA: u8 = 1;
@@ -53,6 +54,68 @@ pub struct Row<'a> {
     pub reap_at: Option<i64>,
     /// The blob.
     pub data: &'a [u8],
+}
+
+/// The same, as a driver hands it over. A store reads a column that is missing or of the wrong kind as empty or
+/// negative: it is damage, and found when the row is decoded.
+#[derive(Clone, Debug)]
+pub struct OwnedRow {
+    /// The 32 bytes it is found by.
+    pub id: Vec<u8>,
+    /// Address scheme, space, scope, key.
+    pub address: [String; 4],
+    /// The version column.
+    pub version: Vec<u8>,
+    /// The state column.
+    pub state: i64,
+    /// When it was written.
+    pub stamped_at: i64,
+    /// The due column.
+    pub due_at: Option<i64>,
+    /// The reap column.
+    pub reap_at: Option<i64>,
+    /// The blob.
+    pub data: Vec<u8>,
+}
+
+impl OwnedRow {
+    /// See [`decode`].
+    ///
+    /// # Errors
+    /// If any byte of it was altered, or a later release wrote it.
+    pub fn decode(&self) -> Result<(Address, Stored), DecodeError> {
+        decode(&Row {
+            id: &self.id,
+            address: self.address.each_ref().map(String::as_str),
+            version: &self.version,
+            state: self.state,
+            stamped_at: self.stamped_at,
+            due_at: self.due_at,
+            reap_at: self.reap_at,
+            data: &self.data,
+        })
+    }
+
+    /// The id, as far as it can be read.
+    #[must_use]
+    pub fn id(&self) -> Option<Id> {
+        self.id.as_slice().try_into().ok().map(Id::from_bytes)
+    }
+}
+
+/// What a store says of a row it found, or did not find.
+///
+/// # Errors
+/// If the row is damaged or of a later release.
+pub fn seen(row: Option<&OwnedRow>, now: Now, op: &'static str) -> Result<Seen, StoreError> {
+    let stored = row.map(OwnedRow::decode).transpose().map_err(|error| {
+        let kind = match error {
+            DecodeError::Damaged(_) => ErrorKind::Damaged,
+            DecodeError::Newer(_) => ErrorKind::Unsuitable,
+        };
+        StoreError::new(op, kind, error.to_string())
+    })?;
+    Ok(Seen { stored: stored.map(|(_, stored)| stored), now })
 }
 
 /// The blob of a record at that address.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hapax_core::address::Id;
 use hapax_core::clock::Now;
-use hapax_core::codec;
+use hapax_core::codec::{self, OwnedRow};
 use hapax_core::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGE_ROWS_EXAMINED_MAX};
 use hapax_core::record::State;
 use hapax_core::store::{Cursor, Damaged, Entry, ErrorKind, Page, Scan, StoreError};
@@ -14,11 +14,11 @@ use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::failure;
-use crate::rows::{self, COLUMNS, RawRow};
+use crate::rows::{self, COLUMNS};
 use crate::writer::SharedTime;
 
 pub(crate) enum Question {
-    Get { id: Id, reply: oneshot::Sender<Result<(Option<RawRow>, Now), StoreError>> },
+    Get { id: Id, reply: oneshot::Sender<Result<(Option<OwnedRow>, Now), StoreError>> },
     Scan { query: Scan, reply: oneshot::Sender<Result<Page, StoreError>> },
 }
 
@@ -68,8 +68,8 @@ fn scan(connection: &Connection, query: &Scan, now: Now) -> Result<Page, StoreEr
         let place: Place = (row.get(0).map_err(failed)?, row.get(1).map_err(failed)?);
         examined += 1;
         if may_match(row, query) {
-            let raw = RawRow::read(row, 2);
-            bytes += raw.bytes();
+            let raw = rows::read(row, 2);
+            bytes += raw.data.len();
             take(&mut page, query, &raw);
         }
         let entries_max = query.limit.clamp(1, PAGE_ENTRIES_MAX) as usize;
@@ -112,7 +112,7 @@ fn may_match(row: &rusqlite::Row<'_>, query: &Scan) -> bool {
         && query.text.as_ref().is_none_or(|wanted| scope.contains(wanted) || key.contains(wanted))
 }
 
-fn take(page: &mut Page, query: &Scan, raw: &RawRow) {
+fn take(page: &mut Page, query: &Scan, raw: &OwnedRow) {
     match raw.decode() {
         Ok((address, stored)) if query.matches(&address, &stored, page.now) => {
             page.entries.push(Entry { address, stored });

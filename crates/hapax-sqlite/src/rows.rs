@@ -4,9 +4,9 @@
 
 use hapax_core::address::{Address, Id};
 use hapax_core::clock::{Now, Timestamp};
-use hapax_core::codec::{self, DecodeError, Row};
-use hapax_core::record::{Record, Stored, Version};
-use hapax_core::store::{ErrorKind, Seen, StoreError, Swap};
+use hapax_core::codec::{self, OwnedRow};
+use hapax_core::record::{Record, Version};
+use hapax_core::store::{StoreError, Swap};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -45,14 +45,14 @@ impl Write {
 #[expect(clippy::large_enum_variant, reason = "it lives for one reply; a box would cost every replay an allocation")]
 pub(crate) enum Written {
     Applied,
-    Lost(Option<RawRow>),
+    Lost(Option<OwnedRow>),
 }
 
 impl Written {
     pub(crate) fn into_swap(self, now: Now) -> Result<Swap, StoreError> {
         match self {
             Self::Applied => Ok(Swap::Applied(now)),
-            Self::Lost(row) => Ok(Swap::Lost(seen(row, now, "swap")?)),
+            Self::Lost(row) => Ok(Swap::Lost(codec::seen(row.as_ref(), now, "swap")?)),
         }
     }
 }
@@ -122,17 +122,17 @@ fn update(connection: &Connection, write: &Write, expect: &Version, now: Timesta
     Ok(changed == 1)
 }
 
-/// The columns of a [`RawRow`], in its order.
+/// The columns that [`read`] reads, in its order.
 pub(crate) const COLUMNS: &str = "id, scheme, space, scope, key, version, state, stamped_at, due_at, reap_at, data";
 
 /// The row of an id.
-pub(crate) fn find(connection: &Connection, id: &Id) -> rusqlite::Result<Option<RawRow>> {
+pub(crate) fn find(connection: &Connection, id: &Id) -> rusqlite::Result<Option<OwnedRow>> {
     connection
         .prepare_cached(
             "SELECT id, scheme, space, scope, key, version, state, stamped_at, due_at, reap_at, data
              FROM hapax_record WHERE seq = (SELECT seq FROM hapax_place WHERE id = ?1)",
         )?
-        .query_row([id.as_bytes()], |row| Ok(RawRow::read(row, 0)))
+        .query_row([id.as_bytes()], |row| Ok(read(row, 0)))
         .optional()
 }
 
@@ -152,68 +152,20 @@ pub(crate) fn reap(connection: &Connection, limit: u32, now: Timestamp) -> rusql
     Ok(u32::try_from(expired.len()).unwrap_or(u32::MAX))
 }
 
-/// A row as SQLite gave it. A value of the wrong type is damage, found when the row is decoded.
-#[derive(Debug)]
-pub(crate) struct RawRow {
-    id: Vec<u8>,
-    address: [String; 4],
-    version: Vec<u8>,
-    state: i64,
-    stamped_at: i64,
-    due_at: Option<i64>,
-    reap_at: Option<i64>,
-    data: Vec<u8>,
-}
-
-impl RawRow {
-    /// Reads the columns of [`COLUMNS`], beginning at `first`.
-    pub(crate) fn read(row: &rusqlite::Row<'_>, first: usize) -> Self {
-        let value = |at: usize| row.get_ref(first + at).unwrap_or(ValueRef::Null);
-        let bytes = |at: usize| value(at).as_bytes().unwrap_or_default().to_vec();
-        let number = |at: usize| value(at).as_i64().ok();
-        let text = |at: usize| value(at).as_str().unwrap_or_default().to_owned();
-        Self {
-            id: bytes(0),
-            address: [text(1), text(2), text(3), text(4)],
-            version: bytes(5),
-            state: number(6).unwrap_or(-1),
-            stamped_at: number(7).unwrap_or(-1),
-            due_at: number(8),
-            reap_at: number(9),
-            data: bytes(10),
-        }
+/// Reads the columns of [`COLUMNS`], beginning at `first`.
+pub(crate) fn read(row: &rusqlite::Row<'_>, first: usize) -> OwnedRow {
+    let value = |at: usize| row.get_ref(first + at).unwrap_or(ValueRef::Null);
+    let bytes = |at: usize| value(at).as_bytes().unwrap_or_default().to_vec();
+    let number = |at: usize| value(at).as_i64().ok();
+    let text = |at: usize| value(at).as_str().unwrap_or_default().to_owned();
+    OwnedRow {
+        id: bytes(0),
+        address: [text(1), text(2), text(3), text(4)],
+        version: bytes(5),
+        state: number(6).unwrap_or(-1),
+        stamped_at: number(7).unwrap_or(-1),
+        due_at: number(8),
+        reap_at: number(9),
+        data: bytes(10),
     }
-
-    pub(crate) fn decode(&self) -> Result<(Address, Stored), DecodeError> {
-        codec::decode(&Row {
-            id: &self.id,
-            address: self.address.each_ref().map(String::as_str),
-            version: &self.version,
-            state: self.state,
-            stamped_at: self.stamped_at,
-            due_at: self.due_at,
-            reap_at: self.reap_at,
-            data: &self.data,
-        })
-    }
-
-    pub(crate) fn id(&self) -> Option<Id> {
-        self.id.as_slice().try_into().ok().map(Id::from_bytes)
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.data.len()
-    }
-}
-
-/// What a row says, for the rules.
-pub(crate) fn seen(row: Option<RawRow>, now: Now, op: &'static str) -> Result<Seen, StoreError> {
-    let stored = row.map(|row| row.decode()).transpose().map_err(|error| {
-        let kind = match error {
-            DecodeError::Damaged(_) => ErrorKind::Damaged,
-            DecodeError::Newer(_) => ErrorKind::Unsuitable,
-        };
-        StoreError::new(op, kind, error.to_string())
-    })?;
-    Ok(Seen { stored: stored.map(|(_, stored)| stored), now })
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hapax_core::address::Address;
+use hapax_core::codec;
 use hapax_core::limits::REAP_MAX;
 use hapax_core::record::{Record, Version};
 use hapax_core::store::{Durability, ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
@@ -150,7 +151,7 @@ impl Store for Sqlite {
         let question = Question::Get { id: *at.id(), reply };
         self.questions.send(question).await.map_err(|_| failure::stopped("get"))?;
         let (row, now) = answer.await.map_err(|_| failure::stopped("get"))??;
-        rows::seen(row, now, "get")
+        codec::seen(row.as_ref(), now, "get")
     }
 
     async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {
