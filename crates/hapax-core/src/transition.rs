@@ -239,7 +239,8 @@ impl Rules {
             (State::Running | State::Unknown | State::Dead | State::Ready, Event::Complete { outcome, labels, .. }) => {
                 let was_denied = record.verdict == Some(Verdict::DidNotHappen);
                 let said = if was_denied { Answer::Contradicted } else { Answer::Done };
-                write(completed(with_labels(next, labels), outcome), said)
+                // The attempt itself has settled it; no verdict stands any longer.
+                write(completed(Record { verdict: None, ..with_labels(next, labels) }, outcome), said)
             }
             (State::Running | State::Unknown | State::Dead | State::Ready, Event::Fail { error, retry_in_ms, .. }) => {
                 let next = Record { error: Some((*error).to_owned()), attempt_id: None, ..next };
