@@ -58,7 +58,7 @@ use crate::fingerprint::Fingerprints;
 use crate::limits::SWAP_TRIES_MAX;
 use crate::record::{AttemptId, Outcome, Policy, Record, Stored, Version};
 use crate::store::{ErrorKind, Seen, Store, StoreError, Swap};
-use crate::transition::{Answer, Claimant, Event, UnrecognisedScheme, decide};
+use crate::transition::{Answer, Claimant, Decision, Event, UnrecognisedScheme, decide};
 
 /// Where random tokens come from. A closure will do.
 pub trait Tokens: Send + Sync {
@@ -162,22 +162,23 @@ impl<S: Store, T: Tokens> Engine<S, T> {
         };
         let mut written = Written::default();
         for _ in 0..SWAP_TRIES_MAX {
-            let decision = decide(&seen, event, Version::from_bytes(self.tokens.draw()))?;
-            let Some(next) = decision.write else {
-                // What follows from a guess alone is a guess: ask the store before saying it.
-                if asked {
-                    return Ok(Reply { answer: decision.answer, seen });
-                }
+            let decided = decide(&seen, event, Version::from_bytes(self.tokens.draw()));
+            // What follows from a guess alone is a guess: ask the store before saying it.
+            if !asked && !decided.as_ref().is_ok_and(|decision| decision.write.is_some()) {
                 (seen, asked) = (self.store.get(at).await?, true);
                 continue;
+            }
+            let Decision { write, answer } = decided?;
+            let Some(next) = write else {
+                return Ok(Reply { answer, seen });
             };
             next.check_limits().map_err(|error| StoreError::new("swap", ErrorKind::Invalid, error.to_string()))?;
             let expect = seen.version();
-            written.0.push((next.version, decision.answer));
-            seen = match self.swap(at, expect, &next).await? {
+            written.versions.push((next.version, answer));
+            seen = match self.swap(at, expect, &next, &mut written).await? {
                 Swap::Applied(now) => {
                     let stored = Stored { record: next, stamped_at: now.at };
-                    return Ok(Reply { answer: decision.answer, seen: Seen { stored: Some(stored), now } });
+                    return Ok(Reply { answer, seen: Seen { stored: Some(stored), now } });
                 }
                 Swap::Lost(seen) => seen,
             };
@@ -186,28 +187,50 @@ impl<S: Store, T: Tokens> Engine<S, T> {
                 return Ok(Reply { answer, seen });
             }
         }
-        Err(EngineError::Contended)
+        Err(written.gave_up())
     }
 
-    /// A swap; after an ambiguous failure, what stands there now counts as what it lost to.
-    async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
+    /// A swap; after an ambiguous failure, what stands there now counts as what it lost to. Once one write is in doubt,
+    /// no later failure can say that nothing was written.
+    async fn swap(
+        &self,
+        at: &Address,
+        expect: Option<Version>,
+        next: &Record,
+        written: &mut Written,
+    ) -> Result<Swap, StoreError> {
         match self.store.swap(at, expect, next).await {
-            Err(error) if error.kind == ErrorKind::Ambiguous => match self.store.get(at).await {
-                Ok(seen) => Ok(Swap::Lost(seen)),
-                Err(_) => Err(error),
-            },
+            Err(error) if error.kind == ErrorKind::Ambiguous => {
+                written.in_doubt = true;
+                self.store.get(at).await.map(Swap::Lost).map_err(|_| error)
+            }
+            Err(error) if error.kind == ErrorKind::Unavailable && written.in_doubt => {
+                Err(StoreError { kind: ErrorKind::Ambiguous, ..error })
+            }
             reply => reply,
         }
     }
 }
 
-/// The versions this operation wrote or may have written, so that it recognises its own write.
+/// What this operation wrote or may have written, so that it recognises its own write.
 #[derive(Default)]
-struct Written(Vec<(Version, Answer)>);
+struct Written {
+    versions: Vec<(Version, Answer)>,
+    /// A write may still arrive that was not there when the record was read back.
+    in_doubt: bool,
+}
 
 impl Written {
     fn answer_of(&self, seen: &Seen) -> Option<Answer> {
         let version = seen.version()?;
-        self.0.iter().find(|(own, _)| *own == version).map(|(_, answer)| *answer)
+        self.versions.iter().find(|(own, _)| *own == version).map(|(_, answer)| *answer)
+    }
+
+    fn gave_up(&self) -> EngineError {
+        if self.in_doubt {
+            let message = "every try was cut off before its answer; one of them may be there; read the record again";
+            return StoreError::new("swap", ErrorKind::Ambiguous, message).into();
+        }
+        EngineError::Contended
     }
 }
