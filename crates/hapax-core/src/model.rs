@@ -108,7 +108,7 @@ impl Model for Hapax {
             ("an answer that can be recorded is not turned away", |_, world| {
                 world.broken != Some(Broken::AnswerDiscarded)
             }),
-            ("an attempt whose answer stands is not reported", |_, world| world.broken != Some(Broken::AnswerDenied)),
+            ("an attempt whose answer stands is told so", |_, world| world.broken != Some(Broken::AnswerDenied)),
             ("a completed answer never changes", |_, world| world.broken != Some(Broken::AnswerChanged)),
             ("a fenced writer changes nothing", |_, world| world.broken != Some(Broken::Fence)),
             ("the fence stays until a new attempt", |_, world| world.broken != Some(Broken::Attempt)),

@@ -142,7 +142,7 @@ pub enum Answer {
     Contradicted,
     /// The caller's attempt is no longer the one that counts. Nothing was changed.
     Fenced,
-    /// A completion was fenced by another attempt: both may have had their effect. Nothing was changed; report it.
+    /// A completion was fenced: another attempt had its effect as well, or may have it. Nothing was changed; report it.
     DoubleRun,
     /// A completion came after a verdict had settled the record. Nothing was changed; report it.
     Overruled,
@@ -224,7 +224,7 @@ impl Rules {
         };
         let record = &stored.record;
         if !self.is_mine(record, attempt_id) {
-            return answer(fenced(record, event));
+            return answer(fenced(event));
         }
         let next = next_of(stored, version);
         match (record.state, event) {
@@ -242,9 +242,12 @@ impl Rules {
                 // The attempt itself has settled it; no verdict stands any longer.
                 write(completed(Record { verdict: None, ..with_labels(next, labels) }, outcome), said)
             }
-            (State::Running | State::Unknown | State::Dead | State::Ready, Event::Fail { error, retry_in_ms, .. }) => {
-                let next = Record { error: Some((*error).to_owned()), attempt_id: None, ..next };
-                write(ready_or_dead(next, *retry_in_ms), Answer::Done)
+            (State::Running | State::Unknown | State::Dead, Event::Fail { error, retry_in_ms, .. }) => {
+                write(ready_or_dead(failed(next, error), *retry_in_ms), Answer::Done)
+            }
+            // Somebody said that it may run again, whatever the number of attempts.
+            (State::Ready, Event::Fail { error, retry_in_ms, .. }) => {
+                write(ready(failed(next, error), *retry_in_ms), Answer::Done)
             }
             (State::Running, Event::Doubt { error, probe_in_ms, .. }) => {
                 write(unknown(Record { error: Some((*error).to_owned()), ..next }, *probe_in_ms), Answer::Done)
@@ -252,6 +255,10 @@ impl Rules {
             (State::Unknown | State::Dead, Event::Doubt { .. }) => answer(Answer::Done),
             (State::Dead, Event::Renew { .. }) => answer(Answer::Undecided),
             (State::Completed, Event::Complete { .. }) if record.verdict.is_some() => answer(Answer::Overruled),
+            // Said once more, because the reply to the first time was lost.
+            (State::Completed, Event::Complete { outcome, .. }) if record.outcome.as_ref() == Some(*outcome) => {
+                answer(Answer::Done)
+            }
             _ => answer(Answer::Fenced),
         }
     }
@@ -341,10 +348,13 @@ fn claim_live(stored: &Stored, now: Now, claim: &Claim<'_>, version: Version) ->
         (State::Running, _) if policy.on_lapse == OnLapse::Unknown => {
             write(lapsed_into_doubt(next_of(stored, version)), Answer::Undecided)
         }
-        (State::Running, _) if attempts_used_up(record) => {
+        (State::Running, _) if attempts_used_up(record, &policy) => {
             write(dead(lapsed_into_doubt(next_of(stored, version))), Answer::Undecided)
         }
-        (State::Running, Claimant::Client) if for_worker => write(ready(next_of(stored, version), 0), Answer::Accepted),
+        (State::Running, Claimant::Client) if for_worker => {
+            let next = Record { policy, ..with_labels(next_of(stored, version), claim.labels) };
+            write(lapsed_into_ready(next, 0), Answer::Accepted)
+        }
         (State::Running, _) => write(new_attempt(stored, claim, policy, version), Answer::Proceed),
     }
 }
@@ -354,9 +364,10 @@ fn accept_live(stored: &Stored, now: Now, event: &Event<'_>, version: Version) -
     let Event::Accept { request, due_in_ms, policy, labels, .. } = event else {
         return answer(Answer::Fenced);
     };
+    let policy = record.policy.stricter(*policy);
     let keep = || Record {
         request: Some(record.request.as_ref().unwrap_or(request).clone()),
-        policy: record.policy.stricter(*policy),
+        policy,
         ..with_labels(next_of(stored, version), labels)
     };
     match record.state {
@@ -369,13 +380,13 @@ fn accept_live(stored: &Stored, now: Now, event: &Event<'_>, version: Version) -
             write(ready(keep(), due_in_ms), Answer::Accepted)
         }
         State::Running if !is_due(stored, now) => answer(Answer::Busy),
-        State::Running if record.policy.stricter(*policy).on_lapse == OnLapse::Unknown => {
+        State::Running if policy.on_lapse == OnLapse::Unknown => {
             write(lapsed_into_doubt(next_of(stored, version)), Answer::Undecided)
         }
-        State::Running if attempts_used_up(record) => {
+        State::Running if attempts_used_up(record, &policy) => {
             write(dead(lapsed_into_doubt(next_of(stored, version))), Answer::Undecided)
         }
-        State::Running => write(ready(keep(), *due_in_ms), Answer::Accepted),
+        State::Running => write(lapsed_into_ready(keep(), *due_in_ms), Answer::Accepted),
     }
 }
 
@@ -392,8 +403,10 @@ fn lapse(found: &Found<'_>, now: Now, version: Version) -> Decision {
         State::Running if stored.record.policy.on_lapse == OnLapse::Unknown => {
             write(lapsed_into_doubt(next), Answer::Undecided)
         }
-        State::Running if attempts_used_up(&stored.record) => write(dead(lapsed_into_doubt(next)), Answer::Undecided),
-        State::Running => write(ready(Record { error: Some("lapsed".to_owned()), ..next }, 0), Answer::Done),
+        State::Running if attempts_used_up(&next, &next.policy) => {
+            write(dead(lapsed_into_doubt(next)), Answer::Undecided)
+        }
+        State::Running => write(lapsed_into_ready(next, 0), Answer::Done),
         _ => answer(Answer::Refused),
     }
 }
@@ -453,9 +466,10 @@ fn find(seen: &Seen) -> Found<'_> {
     }
 }
 
-fn fenced(record: &Record, event: &Event<'_>) -> Answer {
+/// A completion that is turned away is reported, even where no attempt holds the record: the next one will run it.
+fn fenced(event: &Event<'_>) -> Answer {
     match event {
-        Event::Complete { .. } if record.attempt_id.is_some() => Answer::DoubleRun,
+        Event::Complete { .. } => Answer::DoubleRun,
         _ => Answer::Fenced,
     }
 }
@@ -468,8 +482,8 @@ fn is_due(stored: &Stored, now: Now) -> bool {
     }
 }
 
-fn attempts_used_up(record: &Record) -> bool {
-    record.policy.attempts_max.is_some_and(|attempts_max| record.attempt >= attempts_max)
+fn attempts_used_up(record: &Record, policy: &Policy) -> bool {
+    policy.attempts_max.is_some_and(|attempts_max| record.attempt >= attempts_max)
 }
 
 fn remaining_due_ms(stored: &Stored, now: Now) -> Option<u64> {
@@ -482,20 +496,24 @@ fn next_of(stored: &Stored, version: Version) -> Record {
 }
 
 fn new_attempt(stored: &Stored, claim: &Claim<'_>, policy: Policy, version: Version) -> Record {
-    let next = with_labels(next_of(stored, version), claim.labels);
-    let checkpoint = match policy.on_lapse {
-        // A rerun starts from the start; only after a provable failure or a verdict is the last place still right.
-        OnLapse::Rerun if stored.record.state == State::Running => None,
-        _ => next.checkpoint.clone(),
-    };
+    let next = Record { policy, ..with_labels(next_of(stored, version), claim.labels) };
+    let next = if stored.record.state == State::Running { from_the_start(next) } else { next };
     running(Record {
         attempt: stored.record.attempt.saturating_add(1),
         attempt_id: Some(claim.attempt_id),
-        policy,
-        checkpoint,
         verdict: None,
         ..next
     })
+}
+
+/// After a lapse a rerun starts from the start. Only after a failure or a verdict is the last place still right.
+fn from_the_start(next: Record) -> Record {
+    let resumes = next.policy.on_lapse != OnLapse::Rerun;
+    Record { checkpoint: next.checkpoint.filter(|_| resumes), ..next }
+}
+
+fn failed(next: Record, error: &str) -> Record {
+    Record { error: Some(error.to_owned()), attempt_id: None, ..next }
 }
 
 fn with_labels(mut next: Record, labels: &[Label]) -> Record {
@@ -519,7 +537,7 @@ fn ready(next: Record, due_in_ms: u64) -> Record {
 }
 
 fn ready_or_dead(next: Record, retry_in_ms: u64) -> Record {
-    if attempts_used_up(&next) { dead(next) } else { ready(next, retry_in_ms) }
+    if attempts_used_up(&next, &next.policy) { dead(next) } else { ready(next, retry_in_ms) }
 }
 
 fn dead(next: Record) -> Record {
@@ -532,6 +550,10 @@ fn unknown(next: Record, probe_in_ms: u64) -> Record {
 
 fn lapsed_into_doubt(next: Record) -> Record {
     unknown(Record { error: Some("lapsed".to_owned()), ..next }, 0)
+}
+
+fn lapsed_into_ready(next: Record, due_in_ms: u64) -> Record {
+    ready(Record { error: Some("lapsed".to_owned()), ..from_the_start(next) }, due_in_ms)
 }
 
 fn completed(next: Record, outcome: &Arc<Outcome>) -> Record {

@@ -504,7 +504,7 @@ mod over_the_reference_store {
         a_failed_attempt_is_retried_when_it_is_due(Policy { attempts_max: Some(2), ..UNKNOWN }) {
             0, claim(MINE) => Proceed "running";
             0, fail(MINE, 1_000) => Done "ready";
-            0, complete(MINE) => Fenced "ready";
+            0, complete(MINE) => DoubleRun "ready";
             999, claim(THEIRS) => Busy "ready";
             1, claim(THEIRS) => Proceed "running";
             0, renew(MINE) => Fenced "running";

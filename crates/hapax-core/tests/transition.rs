@@ -11,9 +11,10 @@ mod scenario;
 mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use hapax_core::record::{Policy, Record, State, Stored, Version};
-use hapax_core::transition::{Answer, Decision, decide};
+use hapax_core::record::{Body, OnLapse, Outcome, Policy, Record, State, Stored, Version};
+use hapax_core::transition::{Answer, Decision, Event, decide};
 
 use scenario::{EVENTS, Kind, Print, Scenario, every_scenario};
 use table::{Row, edges, rows};
@@ -75,7 +76,8 @@ fn check(scenario: &Scenario, kind: Kind, row: &Row, decision: &Decision) {
     assert_eq!((next.attempt, next.attempt_id), expected, "{}", context());
     assert_eq!(next.version, NEXT_VERSION, "{}", context());
     assert_kept(found, before.as_ref(), next, &context);
-    let takes_policy = writes.attempt.ends_with("new attempt") || kind == Kind::Accept && writes.state == State::Ready;
+    let accepted = matches!(kind, Kind::Claim | Kind::Accept) && writes.state == State::Ready;
+    let takes_policy = writes.attempt.ends_with("new attempt") || accepted;
     let policy = match found {
         None => scenario.route(),
         Some(record) if takes_policy => record.policy.stricter(scenario.route()),
@@ -83,6 +85,15 @@ fn check(scenario: &Scenario, kind: Kind, row: &Row, decision: &Decision) {
     };
     assert_eq!(next.policy, policy, "{}", context());
     assert_times(next, &policy, &context);
+    let runs_again = matches!(kind, Kind::Claim | Kind::ClaimByWorker | Kind::Accept | Kind::Lapse)
+        && matches!(next.state, State::Ready | State::Running)
+        && found.is_some_and(|record| record.state == State::Running);
+    let from_the_start = runs_again && next.policy.on_lapse == OnLapse::Rerun;
+    let keeps = kind != Kind::Checkpoint && !from_the_start && next.state.is_unfinished();
+    if let Some(record) = found.filter(|_| keeps) {
+        assert_eq!(next.checkpoint, record.checkpoint, "{}", context());
+    }
+    assert!(!(from_the_start && next.checkpoint.is_some()), "{}", context());
 }
 
 /// What no write may change.
@@ -139,6 +150,20 @@ fn the_diagram_shows_every_change_and_no_other() {
     let drawn: BTreeMap<_, BTreeSet<&str>> =
         drawn.iter().map(|(edge, events)| (edge.clone(), events.iter().map(String::as_str).collect())).collect();
     assert_eq!(found, drawn);
+}
+
+#[test]
+fn another_answer_of_the_same_attempt_is_fenced() {
+    let other = Arc::new(Outcome { status: 500, headers: vec![], body: Body::NotKept });
+    let completed = every_scenario().filter(Scenario::is_completed_by_its_attempt);
+    let mut tried = 0;
+    for scenario in completed {
+        let complete = Event::Complete { attempt_id: scenario::MINE, outcome: &other, labels: &[] };
+        let decision = decide(&scenario.seen(), &complete, NEXT_VERSION).unwrap();
+        assert_eq!(decision, Decision { write: None, answer: Answer::Fenced }, "{scenario:?}");
+        tried += 1;
+    }
+    assert!(tried > 0);
 }
 
 #[test]

@@ -99,9 +99,9 @@ impl Step<'_> {
         let lapsed_earlier = before.state == State::Ready && self.world.ready_by == Some(ReadyBy::Lapsed);
         if lapsed || lapsed_earlier {
             self.permit();
-        }
-        if lapsed && write.next.on_lapse == OnLapse::Rerun && write.next.has_checkpoint {
-            self.broke(Broken::Checkpoint);
+            if write.next.on_lapse == OnLapse::Rerun && write.next.has_checkpoint {
+                self.broke(Broken::Checkpoint);
+            }
         }
         if !write.what.is_claim() || !(lapsed || before.state == State::Ready) {
             self.broke(Broken::Overlap);
@@ -147,7 +147,7 @@ impl Step<'_> {
         }
         let stands = self.world.kept.is_some_and(|kept| kept.state == State::Completed && kept.expires != Time::Passed);
         let is_its_own = self.world.calls[call].recorded && !self.world.calls[call].displaced;
-        if stands && is_its_own && matches!(answer, Answer::Overruled | Answer::DoubleRun) {
+        if stands && is_its_own {
             self.broke(Broken::AnswerDenied);
         }
     }

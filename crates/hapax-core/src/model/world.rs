@@ -213,7 +213,7 @@ pub(super) enum Broken {
     PolicyLoosened,
     /// The answer of an attempt that had its effect was turned away though it could have been recorded.
     AnswerDiscarded,
-    /// An attempt whose answer is the recorded one was reported as one whose answer is not.
+    /// An attempt whose answer is the recorded one was told that it is not.
     AnswerDenied,
     /// A rerun from the start was given a checkpoint.
     Checkpoint,

@@ -101,6 +101,7 @@ pub(crate) struct Scenario {
     of_record: OnLapse,
     of_route: OnLapse,
     used_up: bool,
+    used_up_by_route: bool,
     owner: Option<AttemptId>,
     verdict: Option<Verdict>,
     pub(crate) print: Print,
@@ -132,7 +133,8 @@ pub(crate) fn every_scenario() -> impl Iterator<Item = Scenario> {
                     let verdicts = [None, Some(Verdict::DidNotHappen), Some(Verdict::Happened), Some(Verdict::GivenUp)];
                     verdicts.into_iter().flat_map(move |verdict| {
                         [Print::Same, Print::Other, Print::Unrecognised].into_iter().flat_map(move |print| {
-                            [false, true].into_iter().map(move |paused| Scenario {
+                            let last = [(false, false), (false, true), (true, false), (true, true)];
+                            last.into_iter().map(move |(paused, used_up_by_route)| Scenario {
                                 state,
                                 past_expiry,
                                 keeps_tombstone,
@@ -141,6 +143,7 @@ pub(crate) fn every_scenario() -> impl Iterator<Item = Scenario> {
                                 of_record,
                                 of_route,
                                 used_up,
+                                used_up_by_route,
                                 owner,
                                 verdict,
                                 print,
@@ -166,7 +169,8 @@ impl Scenario {
                 && self.owner.is_none()
                 && self.verdict.is_none());
         let policies = comes_due || (self.of_record == OnLapse::Unknown && self.of_route == OnLapse::Unknown);
-        (expires || !self.past_expiry) && (comes_due || !self.past_due) && bare && policies
+        let comes_to_route = self.state == Some(State::Running) || !self.used_up_by_route;
+        (expires || !self.past_expiry) && (comes_due || !self.past_due) && bare && policies && comes_to_route
     }
 
     fn now(&self) -> Now {
@@ -180,7 +184,7 @@ impl Scenario {
             lease_ms: 400,
             retention_ms: 5_000,
             keep_expired_ms: None,
-            attempts_max: None,
+            attempts_max: self.used_up_by_route.then_some(ATTEMPTS),
         }
     }
 
@@ -247,6 +251,11 @@ impl Scenario {
         matches!(self.state, Some(State::Completed | State::Ready)) && self.is_past() && self.keeps_tombstone
     }
 
+    /// A completed record that still stands, with no verdict on it.
+    pub(crate) fn is_completed_by_its_attempt(&self) -> bool {
+        self.state == Some(State::Completed) && self.owner == Some(MINE) && self.verdict.is_none() && !self.is_past()
+    }
+
     /// Whether the event needs a comparison that this node cannot make.
     pub(crate) fn cannot_compare(&self, kind: Kind) -> bool {
         kind.starts() && !self.is_free() && self.print == Print::Unrecognised
@@ -271,13 +280,13 @@ impl Scenario {
         }
         facts.add(if self.print == Print::Other { "other fingerprint" } else { "same fingerprint" });
         facts.add(if self.owner == Some(MINE) { "mine" } else { "not mine" });
-        facts.add_if(self.owner == Some(OTHER), "another's");
         let lapsed = self.past_due && !self.paused;
         facts.add(if lapsed { "lapsed" } else { "live" });
         facts.add(if self.past_due { "due" } else { "not due" });
         let of_route = if kind == Kind::Lapse { self.of_record } else { self.of_route };
         facts.add_if(self.of_record == OnLapse::Unknown || of_route == OnLapse::Unknown, "strict");
-        facts.add_if(self.used_up, "used up");
+        facts.add_if(self.used_up || kind.starts() && self.used_up_by_route, "used up");
+        facts.add_if(self.state == Some(State::Completed), "same answer");
         facts.add(if self.stored { "stored" } else { "not stored" });
         facts.add_if(self.verdict == Some(Verdict::DidNotHappen), "denied");
         facts.add_if(self.verdict.is_some(), "settled");
@@ -336,7 +345,7 @@ impl Facts {
         "other fingerprint",
         "mine",
         "not mine",
-        "another's",
+        "same answer",
         "lapsed",
         "live",
         "due",
