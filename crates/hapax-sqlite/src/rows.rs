@@ -57,11 +57,26 @@ impl Written {
     }
 }
 
+/// The end of the records, looked up once in a transaction: while it holds the file, nobody else appends.
+#[derive(Debug, Default)]
+pub(crate) struct End(Option<i64>);
+
+impl End {
+    fn seq(&self, connection: &Connection) -> rusqlite::Result<i64> {
+        match self.0 {
+            Some(seq) => Ok(seq),
+            None => connection
+                .prepare_cached("SELECT coalesce(max(seq), 0) + 1 FROM hapax_record")?
+                .query_row([], |row| row.get(0)),
+        }
+    }
+}
+
 /// Compares and swaps, inside whatever transaction the connection is in.
-pub(crate) fn swap(connection: &Connection, write: &Write, now: Timestamp) -> rusqlite::Result<Written> {
+pub(crate) fn swap(connection: &Connection, write: &Write, now: Timestamp, end: &mut End) -> rusqlite::Result<Written> {
     let applied = match &write.expect {
         Some(expect) => update(connection, write, expect, now)?,
-        None => insert(connection, write, now)?,
+        None => insert(connection, write, now, end)?,
     };
     if applied {
         return Ok(Written::Applied);
@@ -69,10 +84,8 @@ pub(crate) fn swap(connection: &Connection, write: &Write, now: Timestamp) -> ru
     Ok(Written::Lost(find(connection, write.at.id())?))
 }
 
-fn insert(connection: &Connection, write: &Write, now: Timestamp) -> rusqlite::Result<bool> {
-    let seq: i64 = connection
-        .prepare_cached("SELECT coalesce(max(seq), 0) + 1 FROM hapax_record")?
-        .query_row([], |row| row.get(0))?;
+fn insert(connection: &Connection, write: &Write, now: Timestamp, end: &mut End) -> rusqlite::Result<bool> {
+    let seq = end.seq(connection)?;
     let taken = connection
         .prepare_cached("INSERT INTO hapax_place (id, seq) VALUES (?1, ?2) ON CONFLICT DO NOTHING")?
         .execute(params![write.at.id().as_bytes(), seq])?;
@@ -99,6 +112,7 @@ fn insert(connection: &Connection, write: &Write, now: Timestamp) -> rusqlite::R
             write.at.key().as_str(),
             write.data,
         ])?;
+    end.0 = Some(seq + 1);
     Ok(true)
 }
 

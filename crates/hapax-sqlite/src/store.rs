@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::checkpoint::Checkpointer;
 use crate::options::Options;
 use crate::reader::{Question, Reader};
-use crate::rows::{self, Write};
+use crate::rows::{self, End, Write};
 use crate::writer::{Job, REAP_SLICE_MIN, SharedTime, Writer};
 use crate::{failure, schema};
 
@@ -112,8 +112,8 @@ impl Sqlite {
         self.check_guest(transaction)?;
         let write = Write::new(at, expect, next);
         let now = self.time.now();
-        let written =
-            rows::swap(transaction, &write, now.at).map_err(|error| failure::of_statement("swap_in", error))?;
+        let written = rows::swap(transaction, &write, now.at, &mut End::default())
+            .map_err(|error| failure::of_statement("swap_in", error))?;
         written.into_swap(now)
     }
 

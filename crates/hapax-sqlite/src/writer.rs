@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::checkpoint::Checkpointer;
-use crate::rows::{self, Write, Written};
+use crate::rows::{self, End, Write, Written};
 use crate::{failure, schema};
 
 /// Swaps in one transaction. More would make the first of them wait without making the commit cheaper.
@@ -118,7 +118,9 @@ impl Writer {
 
     fn write(&mut self, batch: Vec<Waiting>) {
         match self.transaction(|connection, now| {
-            batch.iter().map(|(write, _)| rows::swap(connection, write, now.at)).collect::<rusqlite::Result<Vec<_>>>()
+            let mut end = End::default();
+            let writes = batch.iter().map(|(write, _)| rows::swap(connection, write, now.at, &mut end));
+            writes.collect::<rusqlite::Result<Vec<_>>>()
         }) {
             Ok((written, now)) => {
                 for ((_, reply), written) in batch.into_iter().zip(written) {
