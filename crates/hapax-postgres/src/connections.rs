@@ -1,20 +1,20 @@
 //! Connections: a pool whose every member was checked, and statements with a time limit.
 //!
-//! A statement that is not answered in time takes its connection with it: whatever came over it later would be taken for
-//! the answer to something else. Connections that the server closed are replaced when the next one is needed.
+//! A statement that is not answered in time, or whose caller has gone, takes its connection with it: the next statement
+//! would wait behind it. Connections that the server closed are replaced when the next one is needed.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use deadpool_postgres::{ClientWrapper, Hook, HookError, Manager, Object, Pool, PoolError};
+use deadpool_postgres::{ClientWrapper, Hook, HookError, Manager, Object, Pool, PoolError, QueueMode};
 use hapax_core::store::StoreError;
 use tokio::time::timeout;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
 
 use crate::options::Options;
-use crate::rows::Parameter;
+use crate::rows::Question;
 use crate::{failure, suitable};
 
 /// The server's own timeout comes first, so that its answer, that nothing was written, still arrives.
@@ -67,7 +67,8 @@ impl Connections {
             let terms = Arc::clone(&for_hook);
             Box::pin(async move { admit(client, &terms).await })
         });
-        let pool = Pool::builder(manager).max_size(count).post_create(check).build();
+        // The one used last has its statements prepared and its pages at hand.
+        let pool = Pool::builder(manager).max_size(count).queue_mode(QueueMode::Lifo).post_create(check).build();
         Ok(Self {
             pool: pool.map_err(|_| failure::stopped("open"))?,
             terms,
@@ -89,6 +90,12 @@ impl Connections {
         self.terms.store_name.get().map_or("", String::as_str)
     }
 
+    /// Whether prepared statements last: not behind a pooler.
+    #[cfg(feature = "sqlx")]
+    pub(crate) fn prepares(&self) -> bool {
+        self.prepares
+    }
+
     /// Where the connections lead to, for people.
     pub(crate) fn target(&self) -> &str {
         &self.target
@@ -102,7 +109,7 @@ impl Connections {
             Err(_) => return Err(self.named(failure::no_connection(op))),
         };
         let (prepares, limit) = (self.prepares, self.statement_timeout + GRACE);
-        Ok(Connection { object: Some(object), prepares, limit })
+        Ok(Connection { object: Some(object), prepares, limit, owed: false })
     }
 
     fn named(&self, error: StoreError) -> StoreError {
@@ -117,15 +124,11 @@ pub(crate) fn setting_of(duration: Duration) -> String {
 
 /// Checks a new connection, and sets up its session where it is ours.
 async fn admit(client: &ClientWrapper, terms: &Terms) -> Result<(), HookError> {
-    let server = suitable::look(client).await.map_err(HookError::Backend)?;
-    server.check().map_err(HookError::message)?;
-    if let Some(expected) = terms.store_name.get() {
-        let found = suitable::store_name(client, &terms.schema).await.map_err(HookError::Backend)?;
-        if found.as_ref() != Some(expected) {
-            return Err(HookError::message(
-                "this is not the database the store was opened on; connect to that one, or restart hapax",
-            ));
-        }
+    let answer = client.query_typed(suitable::LOOK, &[]).await.map_err(HookError::Backend)?;
+    suitable::read(&answer).check().map_err(HookError::message)?;
+    if let Some(name) = terms.store_name.get() {
+        let answer = client.query_typed(&suitable::name_of_store(&terms.schema), &[]).await;
+        suitable::check_store(&answer.map_err(HookError::Backend)?, name).map_err(HookError::message)?;
     }
     if let Some(timeout) = &terms.statement_timeout {
         client.query_typed(SETTINGS, &[(timeout, Type::TEXT)]).await.map_err(HookError::Backend)?;
@@ -178,35 +181,41 @@ pub(crate) struct Connection {
     object: Option<Object>,
     prepares: bool,
     limit: Duration,
+    /// A statement was sent and not answered.
+    owed: bool,
 }
 
 impl Connection {
     /// Runs one statement as a transaction by itself.
-    pub(crate) async fn query(&mut self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Refusal> {
-        let Some(object) = self.object.take() else { return Err(Refusal::Unanswered) };
-        let asked = async {
-            if !self.prepares {
-                return object.query_typed(sql, parameters).await.map_err(Refusal::Failed);
-            }
-            let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
-            let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
-            let statement = object.prepare_typed_cached(sql, &types).await.map_err(Refusal::Unprepared)?;
-            object.query(&statement, &values).await.map_err(Refusal::Failed)
-        };
-        match timeout(self.limit, asked).await {
-            Ok(answer) => {
-                self.object = Some(object);
-                answer
-            }
-            Err(_) => {
-                drop(Object::take(object));
-                Err(Refusal::Unanswered)
-            }
-        }
+    pub(crate) async fn query(&mut self, question: &Question<'_>) -> Result<Vec<Row>, Refusal> {
+        let Some(object) = self.object.as_ref().filter(|_| !self.owed) else { return Err(Refusal::Unanswered) };
+        self.owed = true;
+        let answer = timeout(self.limit, ask(object, self.prepares, question)).await;
+        self.owed = answer.is_err();
+        answer.unwrap_or(Err(Refusal::Unanswered))
     }
 
     /// The driver's client, for setting up the schema.
     pub(crate) fn client(&mut self) -> Option<&mut ClientWrapper> {
         self.object.as_deref_mut()
     }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(object) = self.object.take_if(|_| self.owed) {
+            drop(Object::take(object));
+        }
+    }
+}
+
+async fn ask(object: &Object, prepares: bool, question: &Question<'_>) -> Result<Vec<Row>, Refusal> {
+    let Question { sql, parameters } = question;
+    if !prepares {
+        return object.query_typed(sql, parameters).await.map_err(Refusal::Failed);
+    }
+    let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
+    let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
+    let statement = object.prepare_typed_cached(sql, &types).await.map_err(Refusal::Unprepared)?;
+    object.query(&statement, &values).await.map_err(Refusal::Failed)
 }

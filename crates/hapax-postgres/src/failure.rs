@@ -16,6 +16,13 @@ pub(crate) fn of_read(op: &'static str, error: Error) -> StoreError {
     StoreError::new(op, kind, message).caused_by(error)
 }
 
+/// A statement in a caller's transaction, by the server's code. No failure of it is ambiguous: the caller has not committed.
+pub(crate) fn of_guest(op: &'static str, code: Option<&SqlState>) -> StoreError {
+    let lost = (ErrorKind::Unavailable, "the transaction's connection was lost; nothing was written; begin again");
+    let (kind, message) = code.filter(|code| !may_have_committed(code)).map_or(lost, of_code);
+    StoreError::new(op, kind, message)
+}
+
 /// A statement that writes, and is a transaction by itself.
 pub(crate) fn of_write(op: &'static str, error: Error) -> StoreError {
     match error.code() {
@@ -29,7 +36,9 @@ pub(crate) fn of_write(op: &'static str, error: Error) -> StoreError {
 
 /// The server was going away, or says itself that it does not know.
 fn may_have_committed(code: &SqlState) -> bool {
-    code.code().starts_with("08") || code.code().starts_with("57P") || *code == SqlState::STATEMENT_COMPLETION_UNKNOWN
+    code.code().starts_with("08")
+        || code.code().starts_with("57P")
+        || *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN
 }
 
 /// Whether one row of a batch may be the reason, so that the others have to be tried without it.
@@ -44,10 +53,13 @@ pub(crate) fn is_lock(error: &Error) -> bool {
     error.code().is_some_and(|code| locks.contains(&code))
 }
 
+const HELD: &str = "an open transaction holds the record; nothing was written; end it or try again";
+
 fn of_code(code: &SqlState) -> (ErrorKind, &'static str) {
     match *code {
-        SqlState::LOCK_NOT_AVAILABLE | SqlState::T_R_DEADLOCK_DETECTED | SqlState::T_R_SERIALIZATION_FAILURE => {
-            (ErrorKind::Unavailable, "an open transaction holds the record; nothing was written; end it or try again")
+        SqlState::LOCK_NOT_AVAILABLE => (ErrorKind::Unavailable, HELD),
+        SqlState::T_R_DEADLOCK_DETECTED | SqlState::T_R_SERIALIZATION_FAILURE => {
+            (ErrorKind::Unavailable, "another transaction wrote the same record; nothing was written; try again")
         }
         SqlState::QUERY_CANCELED => (
             ErrorKind::Unavailable,
@@ -63,9 +75,10 @@ fn of_code(code: &SqlState) -> (ErrorKind, &'static str) {
             ErrorKind::Unavailable,
             "the server has no connection left; nothing was written; raise max_connections or use fewer connections",
         ),
-        SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
-            (ErrorKind::Unsuitable, "the server refused the user or the password; correct them in the connection string")
-        }
+        SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => (
+            ErrorKind::Unsuitable,
+            "the server refused the user or the password; correct them in the connection string",
+        ),
         SqlState::INVALID_CATALOG_NAME => {
             (ErrorKind::Unsuitable, "the database does not exist; create it or correct the connection string")
         }
@@ -105,7 +118,7 @@ pub(crate) fn of_connect(op: &'static str, error: Error) -> StoreError {
 
 /// The driver keeps the kind of its errors to itself, but its TLS errors come from `NoTls` here.
 fn is_tls(error: &Error) -> bool {
-    std::error::Error::source(error).is_some_and(|source| source.is::<tokio_postgres::tls::NoTlsError>())
+    std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<tokio_postgres::tls::NoTlsError>)
 }
 
 /// No connection within the time allowed.
@@ -129,6 +142,11 @@ pub(crate) fn unanswered_write(op: &'static str) -> StoreError {
 pub(crate) fn crowded(op: &'static str) -> StoreError {
     let message = "too many operations are waiting; nothing was written; try again, or allow more connections";
     StoreError::new(op, ErrorKind::Unavailable, message)
+}
+
+/// Another transaction kept the record for too long.
+pub(crate) fn held(op: &'static str) -> StoreError {
+    StoreError::new(op, ErrorKind::Unavailable, HELD)
 }
 
 /// A server that cannot be worked with.

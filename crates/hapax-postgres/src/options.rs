@@ -101,7 +101,9 @@ impl Options {
             invalid("the connection string cannot be read; write postgres://user:password@host:5432/database")
         })?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
-            return Err(invalid("the connection string names no host; write postgres://user:password@host:5432/database"));
+            return Err(invalid(
+                "the connection string names no host; write postgres://user:password@host:5432/database",
+            ));
         }
         if config.get_application_name().is_none() {
             config.application_name("hapax");

@@ -2,15 +2,32 @@
 //!
 //! Used by the writers, the readers, and a caller's own transaction alike.
 
-use hapax_core::address::{Address, Id};
+use hapax_core::address::Address;
 use hapax_core::clock::Now;
-use hapax_core::codec::{self, DecodeError, Row};
-use hapax_core::record::{Record, Stored, Version};
-use hapax_core::store::{ErrorKind, Seen, StoreError, Swap};
+use hapax_core::codec::{self, OwnedRow};
+use hapax_core::record::{Record, Version};
+use hapax_core::store::{ErrorKind, StoreError, Swap};
 use tokio_postgres::types::{ToSql, Type};
 
 /// A parameter with its type: with it a statement needs no preparation.
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// A statement with its parameters.
+pub(crate) struct Question<'a> {
+    pub(crate) sql: &'a str,
+    pub(crate) parameters: Vec<Parameter<'a>>,
+}
+
+impl<'a> Question<'a> {
+    pub(crate) fn new(sql: &'a str, parameters: impl Into<Vec<Parameter<'a>>>) -> Self {
+        Self { sql, parameters: parameters.into() }
+    }
+}
+
+/// A moment this far from a stamp still has a column, whatever the stamp.
+const LENGTH_MS_MAX: u64 = i64::MAX as u64 / 2;
+
+const TOO_LONG: &str = "the record would be due or expire millions of years from now; give a shorter time";
 
 /// A swap, encoded before it waits for its turn.
 #[derive(Debug)]
@@ -25,17 +42,21 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    pub(crate) fn new(at: &Address, expect: Option<Version>, next: &Record) -> Self {
-        let column = |ms: Option<u64>| ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
-        Self {
+    pub(crate) fn new(at: &Address, expect: Option<Version>, next: &Record) -> Result<Self, StoreError> {
+        let column = |ms: Option<u64>| match ms {
+            Some(ms @ ..=LENGTH_MS_MAX) => Ok(i64::try_from(ms).ok()),
+            Some(_) => Err(StoreError::new("swap", ErrorKind::Invalid, TOO_LONG)),
+            None => Ok(None),
+        };
+        Ok(Self {
             at: at.clone(),
             expect,
             version: next.version,
             state: next.state.number().into(),
-            due_in: column(next.due_in_ms),
-            reap_in: column(next.reap_in_ms()),
+            due_in: column(next.due_in_ms)?,
+            reap_in: column(next.reap_in_ms())?,
             data: codec::encode(at.id(), next),
-        }
+        })
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -43,7 +64,72 @@ impl Write {
     }
 }
 
-/// The columns of the rows of a batch.
+/// The columns of one row.
+#[derive(Debug)]
+pub(crate) struct One<'a> {
+    id: &'a [u8],
+    expect: Option<&'a [u8]>,
+    version: &'a [u8],
+    state: i16,
+    due_in: Option<i64>,
+    reap_in: Option<i64>,
+    scheme: &'a str,
+    space: &'a str,
+    scope: &'a str,
+    key: &'a str,
+    data: &'a [u8],
+}
+
+impl<'a> One<'a> {
+    pub(crate) fn of(write: &'a Write) -> Self {
+        Self {
+            id: write.at.id().as_bytes(),
+            expect: write.expect.as_ref().map(|expect| &expect.as_bytes()[..]),
+            version: write.version.as_bytes(),
+            state: write.state,
+            due_in: write.due_in,
+            reap_in: write.reap_in,
+            scheme: write.at.scheme().as_str(),
+            space: write.at.space().as_str(),
+            scope: write.at.scope().as_str(),
+            key: write.at.key().as_str(),
+            data: &write.data,
+        }
+    }
+
+    /// For `insert_one` of the [`Statements`](crate::statements::Statements).
+    pub(crate) fn for_insert<'b>(&'b self, patience: &'b Option<String>) -> [Parameter<'b>; 11] {
+        [
+            (patience, Type::TEXT),
+            (&self.id, Type::BYTEA),
+            (&self.version, Type::BYTEA),
+            (&self.state, Type::INT2),
+            (&self.due_in, Type::INT8),
+            (&self.reap_in, Type::INT8),
+            (&self.scheme, Type::TEXT),
+            (&self.space, Type::TEXT),
+            (&self.scope, Type::TEXT),
+            (&self.key, Type::TEXT),
+            (&self.data, Type::BYTEA),
+        ]
+    }
+
+    /// For `update_one` and `update_held`.
+    pub(crate) fn for_update<'b>(&'b self, patience: &'b Option<String>) -> [Parameter<'b>; 8] {
+        [
+            (patience, Type::TEXT),
+            (&self.id, Type::BYTEA),
+            (&self.expect, Type::BYTEA),
+            (&self.version, Type::BYTEA),
+            (&self.state, Type::INT2),
+            (&self.due_in, Type::INT8),
+            (&self.reap_in, Type::INT8),
+            (&self.data, Type::BYTEA),
+        ]
+    }
+}
+
+/// The columns of the rows of a batch, as arrays.
 #[derive(Debug, Default)]
 pub(crate) struct Arrays<'a> {
     pub(crate) ids: Vec<&'a [u8]>,
@@ -79,7 +165,7 @@ impl<'a> Arrays<'a> {
         arrays
     }
 
-    /// For [`Statements::insert`](crate::statements::Statements).
+    /// For `insert`.
     pub(crate) fn for_insert<'b>(&'b self, patience: &'b Option<String>) -> [Parameter<'b>; 11] {
         [
             (patience, Type::TEXT),
@@ -96,7 +182,7 @@ impl<'a> Arrays<'a> {
         ]
     }
 
-    /// For [`Statements::update_free`](crate::statements::Statements) and its patient sibling.
+    /// For `update` and `update_free`.
     pub(crate) fn for_update<'b>(&'b self, patience: &'b Option<String>) -> [Parameter<'b>; 8] {
         [
             (patience, Type::TEXT),
@@ -111,87 +197,52 @@ impl<'a> Arrays<'a> {
     }
 }
 
+/// The rows of one statement: all new, or all changes.
+#[derive(Debug)]
+pub(crate) enum Rows<'a> {
+    One(One<'a>),
+    Many(Arrays<'a>),
+}
+
+impl<'a> Rows<'a> {
+    /// One row is worth a statement of its own.
+    pub(crate) fn of(writes: &[&'a Write]) -> Self {
+        match writes {
+            [write] => Self::One(One::of(write)),
+            _ => Self::Many(Arrays::of(writes.iter().copied())),
+        }
+    }
+}
+
 /// What became of a swap, before anything is decoded.
 #[derive(Debug)]
 pub(crate) enum Written {
     Applied(Now),
-    Lost(Option<RawRow>, Now),
+    Lost(Option<Box<OwnedRow>>, Now),
 }
 
 impl Written {
     pub(crate) fn into_swap(self, op: &'static str) -> Result<Swap, StoreError> {
         match self {
             Self::Applied(now) => Ok(Swap::Applied(now)),
-            Self::Lost(row, now) => Ok(Swap::Lost(seen(row.as_ref(), now, op)?)),
+            Self::Lost(row, now) => Ok(Swap::Lost(codec::seen(row.as_deref(), now, op)?)),
         }
     }
 }
 
-/// A row as the server gave it. A value that is missing or of the wrong kind is damage, found when the row is decoded.
-#[derive(Debug)]
-pub(crate) struct RawRow {
-    pub(crate) id: Vec<u8>,
-    pub(crate) address: [String; 4],
-    pub(crate) version: Vec<u8>,
-    pub(crate) state: i64,
-    pub(crate) stamped_at: i64,
-    pub(crate) due_at: Option<i64>,
-    pub(crate) reap_at: Option<i64>,
-    pub(crate) data: Vec<u8>,
-}
-
-impl RawRow {
-    /// Reads the columns of a record, beginning at `first`. `None`: there is no id, so there is no record.
-    pub(crate) fn read(row: &tokio_postgres::Row, first: usize) -> Option<Self> {
-        let bytes = |at: usize| row.try_get::<_, Option<&[u8]>>(first + at).ok().flatten();
-        let text = |at: usize| row.try_get::<_, Option<&str>>(first + at).ok().flatten().unwrap_or_default().to_owned();
-        let number = |at: usize| row.try_get::<_, Option<i64>>(first + at).ok().flatten();
-        Some(Self {
-            id: bytes(0)?.to_vec(),
-            address: [text(1), text(2), text(3), text(4)],
-            version: bytes(5).unwrap_or_default().to_vec(),
-            state: row.try_get::<_, Option<i16>>(first + 6).ok().flatten().map_or(-1, i64::from),
-            stamped_at: number(7).unwrap_or(-1),
-            due_at: number(8),
-            reap_at: number(9),
-            data: bytes(10).unwrap_or_default().to_vec(),
-        })
-    }
-
-    pub(crate) fn decode(&self) -> Result<(Address, Stored), DecodeError> {
-        codec::decode(&Row {
-            id: &self.id,
-            address: self.address.each_ref().map(String::as_str),
-            version: &self.version,
-            state: self.state,
-            stamped_at: self.stamped_at,
-            due_at: self.due_at,
-            reap_at: self.reap_at,
-            data: &self.data,
-        })
-    }
-
-    pub(crate) fn id(&self) -> Option<Id> {
-        self.id.as_slice().try_into().ok().map(Id::from_bytes)
-    }
-
-    pub(crate) fn has_version(&self, version: Option<&Version>) -> bool {
-        version.is_some_and(|version| self.version == version.as_bytes())
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.data.len()
-    }
-}
-
-/// What a row says, for the rules.
-pub(crate) fn seen(row: Option<&RawRow>, now: Now, op: &'static str) -> Result<Seen, StoreError> {
-    let stored = row.map(RawRow::decode).transpose().map_err(|error| {
-        let kind = match error {
-            DecodeError::Damaged(_) => ErrorKind::Damaged,
-            DecodeError::Newer(_) => ErrorKind::Unsuitable,
-        };
-        StoreError::new(op, kind, error.to_string())
-    })?;
-    Ok(Seen { stored: stored.map(|(_, stored)| stored), now })
+/// Reads the columns of a record, beginning at `first`. `None`: there is no id, so there is no record.
+pub(crate) fn read(row: &tokio_postgres::Row, first: usize) -> Option<OwnedRow> {
+    let bytes = |at: usize| row.try_get::<_, Option<&[u8]>>(first + at).ok().flatten();
+    let text = |at: usize| row.try_get::<_, Option<&str>>(first + at).ok().flatten().unwrap_or_default().to_owned();
+    let number = |at: usize| row.try_get::<_, Option<i64>>(first + at).ok().flatten();
+    Some(OwnedRow {
+        id: bytes(0)?.to_vec(),
+        address: [text(1), text(2), text(3), text(4)],
+        version: bytes(5).unwrap_or_default().to_vec(),
+        state: row.try_get::<_, Option<i16>>(first + 6).ok().flatten().map_or(-1, i64::from),
+        stamped_at: number(7).unwrap_or(-1),
+        due_at: number(8),
+        reap_at: number(9),
+        data: bytes(10).unwrap_or_default().to_vec(),
+    })
 }

@@ -7,10 +7,10 @@
 
 use std::time::Duration;
 
-use hapax_core::store::{ErrorKind, StoreError};
+use hapax_core::store::StoreError;
 use tokio::time::timeout;
-use tokio_postgres::Transaction;
 use tokio_postgres::types::Type;
+use tokio_postgres::{IsolationLevel, Transaction};
 
 use crate::connections::Connection;
 use crate::failure;
@@ -40,7 +40,8 @@ const MIGRATION_TIME_MAX: Duration = Duration::from_secs(600);
 pub(crate) async fn prepare(connection: &mut Connection, schema: &str) -> Result<String, StoreError> {
     let client = connection.client().ok_or_else(|| failure::stopped("open"))?;
     let migrated = async {
-        let tx = client.transaction().await.map_err(failed)?;
+        let tx =
+            client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await.map_err(failed)?;
         let name = migrate(&tx, schema).await?;
         tx.commit().await.map_err(failed)?;
         Ok(name)
@@ -92,16 +93,18 @@ impl Known {
     }
 }
 
-/// `None`: there is no table yet.
+/// `None`: there is no table yet. Asked as a query: a look-up by name may not know yet what another node just did.
 async fn read(tx: &Transaction<'_>, schema: &str) -> Result<Option<Known>, StoreError> {
-    let table = in_schema(schema, "{schema}.meta");
-    let found = tx.query_typed("SELECT to_regclass($1) IS NOT NULL", &[(&table, Type::TEXT)]).await.map_err(failed)?;
-    if !found.first().is_some_and(|row| row.try_get(0).unwrap_or(false)) {
+    let exists = "SELECT count(*) FROM pg_tables WHERE schemaname = $1 AND tablename = 'meta'";
+    if count(tx, exists, schema).await? == 0 {
         return Ok(None);
     }
-    let rows = tx.query_typed(&in_schema(schema, "SELECT name, value FROM {schema}.meta"), &[]).await.map_err(failed)?;
+    let rows =
+        tx.query_typed(&in_schema(schema, "SELECT name, value FROM {schema}.meta"), &[]).await.map_err(failed)?;
     let value = |name: &str| {
-        rows.iter().find(|row| row.try_get::<_, &str>(0).is_ok_and(|found| found == name)).and_then(|row| row.try_get(1).ok())
+        rows.iter()
+            .find(|row| row.try_get::<_, &str>(0).is_ok_and(|found| found == name))
+            .and_then(|row| row.try_get(1).ok())
     };
     let number = |name: &str| value(name).and_then(|value: &str| value.parse().ok());
     match (number("schema"), number("min_reader"), value("store")) {
@@ -110,7 +113,7 @@ async fn read(tx: &Transaction<'_>, schema: &str) -> Result<Option<Known>, Store
         }
         _ => Err(failure::unsuitable(
             "migrate",
-            format!("the table {table} is not hapax's or was altered; use another schema, or restore it"),
+            format!("the table {schema}.meta is not hapax's or was altered; use another schema, or restore it"),
         )),
     }
 }
@@ -145,14 +148,18 @@ async fn bring_up_to_date(tx: &Transaction<'_>, schema: &str, known: Option<Know
 /// The schema may have been made for us by somebody with more rights.
 async fn create(tx: &Transaction<'_>, schema: &str) -> Result<(), StoreError> {
     let exists = "SELECT count(*) FROM pg_namespace WHERE nspname = $1";
-    let found = tx.query_typed(exists, &[(&schema, Type::TEXT)]).await.map_err(failed)?;
-    if found.first().is_none_or(|row| row.try_get::<_, i64>(0).unwrap_or(0) == 0) {
+    if count(tx, exists, schema).await? == 0 {
         tx.batch_execute(&in_schema(schema, "CREATE SCHEMA {schema}")).await.map_err(failed)?;
     }
     let meta = "CREATE TABLE {schema}.meta (name text PRIMARY KEY, value text NOT NULL);
                 INSERT INTO {schema}.meta (name, value)
                 VALUES ('schema', '0'), ('min_reader', '0'), ('store', gen_random_uuid()::text)";
     tx.batch_execute(&in_schema(schema, meta)).await.map_err(failed)
+}
+
+async fn count(tx: &Transaction<'_>, sql: &str, name: &str) -> Result<i64, StoreError> {
+    let rows = tx.query_typed(sql, &[(&name, Type::TEXT)]).await.map_err(failed)?;
+    Ok(rows.first().map_or(0, |row| row.try_get(0).unwrap_or(0)))
 }
 
 fn failed(error: tokio_postgres::Error) -> StoreError {

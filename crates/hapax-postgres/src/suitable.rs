@@ -4,7 +4,7 @@
 //! the same store as when it was opened: after a failover or a restore the same address may lead to another one.
 
 use hapax_core::store::Durability;
-use tokio_postgres::{Client, Error, Row};
+use tokio_postgres::Row;
 
 use crate::statements::in_schema;
 
@@ -12,7 +12,7 @@ use crate::statements::in_schema;
 const VERSION_MIN: i32 = 130_000;
 
 /// Everything that is looked at, in one row. Settings that an engine does not have are null.
-const LOOK: &str = "SELECT pg_is_in_recovery(), current_setting('server_version_num')::int,
+pub(crate) const LOOK: &str = "SELECT pg_is_in_recovery(), current_setting('server_version_num')::int,
        current_setting('server_encoding', true), current_setting('fsync', true),
        current_setting('synchronous_commit', true), current_setting('synchronous_standby_names', true),
        floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
@@ -30,13 +30,9 @@ pub(crate) struct Server {
     pub(crate) now_ms: i64,
 }
 
-/// Asks a server.
-pub(crate) async fn look(client: &Client) -> Result<Server, Error> {
-    let rows = client.query_typed(LOOK, &[]).await?;
-    Ok(rows.first().map(read).unwrap_or_default())
-}
-
-fn read(row: &Row) -> Server {
+/// What it answered to [`LOOK`].
+pub(crate) fn read(rows: &[Row]) -> Server {
+    let Some(row) = rows.first() else { return Server { in_recovery: true, ..Server::default() } };
     let text = |at: usize| row.try_get::<_, Option<String>>(at).ok().flatten();
     Server {
         in_recovery: row.try_get(0).unwrap_or(true),
@@ -79,11 +75,21 @@ impl Server {
     }
 }
 
-/// The name of the store in that schema. `None`: there is none, or it cannot be read.
-pub(crate) async fn store_name(client: &Client, schema: &str) -> Result<Option<String>, Error> {
-    let sql = in_schema(schema, "SELECT value FROM {schema}.meta WHERE name = 'store'");
-    let rows = client.query_typed(&sql, &[]).await?;
-    Ok(rows.first().and_then(|row| row.try_get(0).ok()))
+/// For a caller's transaction that is not on the store's database.
+pub(crate) const OTHER_TRANSACTION: &str =
+    "the transaction is not on this store's database; begin it on the database the store was opened on";
+
+/// Asks for the name of the store in that schema.
+pub(crate) fn name_of_store(schema: &str) -> String {
+    in_schema(schema, "SELECT value FROM {schema}.meta WHERE name = 'store'")
+}
+
+/// Refuses another store than the one that was opened.
+pub(crate) fn check_store(rows: &[Row], name: &str) -> Result<(), &'static str> {
+    match rows.first().map(|row| row.try_get::<_, &str>(0)) {
+        Some(Ok(found)) if found == name => Ok(()),
+        _ => Err("this is not the database the store was opened on; connect to that one, or open the store again"),
+    }
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@ CREATE TABLE {schema}.record (
   data       bytea    NOT NULL
 );
 
--- Only what somebody must look at. A finished record leaves it.
-CREATE INDEX record_due ON {schema}.record (due_at) WHERE due_at IS NOT NULL;
+-- Only what is unfinished (states 1 to 4) or due. A completed record leaves it.
+CREATE INDEX record_due ON {schema}.record (coalesce(due_at, -1)) WHERE due_at IS NOT NULL OR state < 5;
 
 -- Follows time: entries are added at its end and taken from its beginning.
 CREATE INDEX record_reap ON {schema}.record (reap_at) WHERE reap_at IS NOT NULL;

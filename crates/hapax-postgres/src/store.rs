@@ -1,0 +1,190 @@
+//! [`Postgres`]: the store, as its callers see it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, RecyclingMethod};
+use hapax_core::address::Address;
+use hapax_core::record::{Record, Version};
+use hapax_core::store::{Health, Page, Scan, Seen, Store, StoreError, Swap};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_postgres::tls::{MakeTlsConnect, NoTls, TlsConnect};
+use tokio_postgres::{Config, Socket};
+
+use crate::clock::ServerClock;
+use crate::connections::{Connection, Connections};
+use crate::options::{Options, target_of};
+use crate::queue::Queue;
+use crate::rows::{Question, Write};
+use crate::statements::Statements;
+use crate::{failure, reader, reaper, scan, schema, suitable, writer};
+
+/// Swaps that may be under way or waiting at one time; a caller beyond them waits for its turn to wait.
+const SWAPS_MAX: usize = 16 * 1024;
+
+/// Rows held by other transactions that are waited for at one time. Each takes a connection.
+const ALONE_MAX: usize = 2;
+
+/// hapax records in PostgreSQL. Clones share it; when the last one is dropped, what is waiting is written and the
+/// connections are closed.
+///
+/// A store has at most twice as many connections as it was given, half for writing and half for reading, and two for rows
+/// that another transaction holds.
+#[derive(Clone)]
+pub struct Postgres {
+    pub(crate) shared: Arc<Shared>,
+    desk: Arc<Desk>,
+}
+
+/// What writers and readers share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) connections: Connections,
+    pub(crate) statements: Statements,
+    pub(crate) clock: ServerClock,
+    pub(crate) schema: String,
+    pub(crate) statement_timeout: Duration,
+    /// Limits the connections that read.
+    reads: Semaphore,
+    /// Limits the rows that are written alone.
+    pub(crate) alone: Semaphore,
+}
+
+impl Shared {
+    /// A connection to read with. It is the caller's as long as the permit is.
+    pub(crate) async fn to_read(&self, op: &'static str) -> Result<(Connection, SemaphorePermit<'_>), StoreError> {
+        let turn = timeout(self.statement_timeout, self.reads.acquire()).await;
+        let turn = turn.map_err(|_| failure::crowded(op))?.map_err(|_| failure::stopped(op))?;
+        Ok((self.connections.get(op).await?, turn))
+    }
+}
+
+/// Where swaps are handed in. Closed with the last handle.
+struct Desk {
+    queue: Arc<Queue>,
+    turns: Semaphore,
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
+}
+
+impl fmt::Debug for Postgres {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Postgres")
+            .field("target", &self.shared.connections.target())
+            .field("schema", &self.shared.schema)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Postgres {
+    /// Connects without TLS, checks the server, and brings hapax's tables up to date. Starts the tasks that write on the
+    /// current runtime, which must outlive the store.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, refuses the login, cannot keep the promises (a standby, too old, not durable), or
+    /// holds tables of a newer release that this one cannot work with.
+    pub async fn open(options: &Options) -> Result<Self, StoreError> {
+        Self::open_with_tls(options, NoTls).await
+    }
+
+    /// The same with TLS, by any connector that works with `tokio-postgres`.
+    ///
+    /// # Errors
+    /// As for [`Postgres::open`].
+    pub async fn open_with_tls<T>(options: &Options, tls: T) -> Result<Self, StoreError>
+    where
+        T: MakeTlsConnect<Socket> + Clone + Sync + Send + 'static,
+        T::Stream: Sync + Send,
+        T::TlsConnect: Sync + Send,
+        <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
+    {
+        let config = options.config()?;
+        options.check_schema()?;
+        // A connection is checked by what it is asked anyway; the driver notices when the server has closed it.
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_config(config.clone(), tls, recycling);
+        Self::open_over(options, &config, manager).await
+    }
+
+    async fn open_over(options: &Options, config: &Config, manager: Manager) -> Result<Self, StoreError> {
+        let count = 2 * options.connections + ALONE_MAX;
+        let shared = Arc::new(Shared {
+            connections: Connections::new(manager, target_of(config), options, count)?,
+            statements: Statements::new(&options.schema),
+            clock: ServerClock::new(),
+            schema: options.schema.clone(),
+            statement_timeout: options.statement_timeout,
+            reads: Semaphore::new(options.connections),
+            alone: Semaphore::new(ALONE_MAX),
+        });
+        let opened = prepare(&shared).await;
+        opened.map_err(|error| StoreError { op: "open", ..error })?;
+        let queue = Arc::new(Queue::default());
+        for _ in 0..options.connections {
+            tokio::spawn(writer::run(Arc::clone(&shared), Arc::clone(&queue)));
+        }
+        Ok(Self { shared, desk: Arc::new(Desk { queue, turns: Semaphore::new(SWAPS_MAX) }) })
+    }
+}
+
+/// Brings the schema up to date, learns the store's name, and takes a first look at its clock.
+async fn prepare(shared: &Shared) -> Result<(), StoreError> {
+    let mut connection = shared.connections.get("open").await?;
+    let name = schema::prepare(&mut connection, &shared.schema).await.map_err(|error| StoreError {
+        message: format!("{}: {}", shared.connections.target(), error.message),
+        ..error
+    })?;
+    shared.connections.expect_store(name);
+    reader::find(shared, &mut connection, &[], "open").await?;
+    Ok(())
+}
+
+impl Store for Postgres {
+    async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
+        let write = Write::new(at, expect, next)?;
+        let deadline = Instant::now() + self.shared.statement_timeout;
+        let turn = timeout_at(deadline, self.desk.turns.acquire()).await;
+        let _turn = turn.map_err(|_| failure::crowded("swap"))?.map_err(|_| failure::stopped("swap"))?;
+        let (ticket, mut answer) = self.desk.queue.join(write);
+        let answered = match timeout_at(deadline, &mut answer).await {
+            Ok(answered) => answered,
+            Err(_) if self.desk.queue.withdraw(ticket, at.id()) => return Err(failure::crowded("swap")),
+            // It is under way, and whoever has it in hand keeps to the time limits.
+            Err(_) => answer.await,
+        };
+        answered.map_err(|_| failure::abandoned("swap"))??.into_swap("swap")
+    }
+
+    async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
+        reader::get(&self.shared, at).await
+    }
+
+    async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {
+        scan::scan(&self.shared, query).await
+    }
+
+    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+        reaper::reap(&self.shared, limit).await
+    }
+
+    async fn health(&self) -> Result<Health, StoreError> {
+        let (mut connection, _turn) = self.shared.to_read("health").await?;
+        let sent = self.shared.clock.sent();
+        let answer =
+            connection.query(&Question::new(suitable::LOOK, [])).await.map_err(|refusal| refusal.of_read("health"))?;
+        let server = suitable::read(&answer);
+        server.check().map_err(|reason| failure::unsuitable("health", reason))?;
+        let asked = suitable::name_of_store(&self.shared.schema);
+        let answer = connection.query(&Question::new(&asked, [])).await.map_err(|refusal| refusal.of_read("health"))?;
+        suitable::check_store(&answer, self.shared.connections.store_name())
+            .map_err(|reason| failure::unsuitable("health", reason))?;
+        self.shared.clock.heard(sent, server.now_ms);
+        Ok(Health { durability: server.durability(), clock: self.shared.clock.health() })
+    }
+}
