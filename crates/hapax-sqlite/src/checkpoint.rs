@@ -31,7 +31,7 @@ const START_OVER_PAGES: u64 = 16_000;
 const REST_PAGES_MAX: u64 = 1_000;
 
 /// Beyond this the writer copies whatever is left: a log without end would fill the disk.
-const LOG_PAGES_MAX: u64 = 64_000;
+const LOG_PAGES_MAX: u64 = 128_000;
 
 pub(crate) struct Checkpointer {
     orders: Option<mpsc::SyncSender<()>>,

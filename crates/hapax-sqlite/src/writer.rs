@@ -22,12 +22,13 @@ const BATCH_MAX: usize = 512;
 /// Bytes in one transaction, so that a batch of large answers does not hold up small ones.
 const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// Records deleted in one go. A slice that takes longer than [`REAP_SLICE_MS`] makes the next one smaller.
-pub(crate) const REAP_SLICE_MIN: u32 = 16;
-const REAP_SLICE_MAX: u32 = 512;
+/// Records deleted in one go: no more than a batch of claims writes, so that the log and the disk keep up with both. A
+/// slice that takes longer than [`REAP_SLICE_MS`] makes the next one smaller.
+pub(crate) const REAP_SLICE_MIN: u32 = 8;
+const REAP_SLICE_MAX: u32 = 64;
 
 /// How long a claim may have to wait for a slice.
-const REAP_SLICE_MS: u64 = 5;
+const REAP_SLICE_MS: u64 = 3;
 
 /// How often the time is written down, so that a host that starts with its clock behind is noticed.
 const HIGH_WATER_EVERY_MS: u64 = 1_000;

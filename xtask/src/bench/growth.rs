@@ -28,6 +28,9 @@ const LOADERS: usize = 512;
 
 const SLICES: u32 = 10;
 
+/// How long claims are measured before the reap begins.
+const BEFORE: Duration = Duration::from_secs(10);
+
 pub(crate) async fn run(args: &Args, dir: &Path, report: &mut Report) {
     if let Some(records) = args.preload {
         growth(args, dir, records, report).await;
@@ -65,7 +68,7 @@ async fn growth(args: &Args, dir: &Path, records: u64, report: &mut Report) {
 async fn reap(dir: &Path, records: u64, report: &mut Report) {
     let ours = loaded(&dir.join("reap.db"), records, 1, report).await;
     let mut before = Tally::new();
-    cycles(&ours, CONCURRENCY, Duration::from_secs(5), &mut before).await;
+    cycles(&ours, CONCURRENCY, BEFORE, &mut before).await;
     let bar = report.bar(&format!("claims while {records} records are reaped"), 1);
     let done = Arc::new(AtomicBool::new(false));
     let (claiming, stop) = (ours.clone(), Arc::clone(&done));
@@ -94,6 +97,7 @@ async fn reap(dir: &Path, records: u64, report: &mut Report) {
         records: reaped,
         seconds,
         before_claim_p99_ms: ms_at(&before.claims, 0.99),
+        before_claim_max_ms: ms_at(&before.claims, 1.0),
         during_claim_p99_ms: ms_at(&during.claims, 0.99),
         during_claim_max_ms: ms_at(&during.claims, 1.0),
     });
