@@ -286,3 +286,6 @@ impl Drop for Flight {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
