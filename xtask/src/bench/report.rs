@@ -194,11 +194,6 @@ every index the product needs, every write durable before it is acknowledged.
 
 fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpu
-        .lines()
-        .find_map(|line| line.strip_prefix("model name"))
-        .map_or("unknown", |rest| rest.trim_start_matches([' ', '\t', ':']));
     let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let kib: u64 = memory.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).unwrap_or(0);
     let said = |program: &str, args: &[&str]| {
@@ -207,7 +202,7 @@ fn machine() -> String {
     };
     let date = said("date", &["-u", "+%Y-%m-%d"]).unwrap_or_default();
     let kernel = said("uname", &["-sr"]).unwrap_or_default();
-    format!("{date}, {cores} cores ({model}), {} GiB, {kernel}.", kib / 1024 / 1024)
+    format!("{date}, {cores} cores, {} GiB, {kernel}.", kib / 1024 / 1024)
 }
 
 fn rounded(value: f64, digits: i32) -> f64 {
