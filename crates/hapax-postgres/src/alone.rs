@@ -26,7 +26,7 @@ const TRIES_MAX: u32 = 3;
 pub(crate) async fn one_by_one(shared: &Arc<Shared>, connection: &mut Connection, flights: Vec<Flight>) {
     for flight in flights {
         let row = std::slice::from_ref(&flight);
-        match attempt(shared, connection, row, Held::GiveUp(LOCK_WAIT)).await {
+        match attempt(shared, connection, row, Held::PassOver(LOCK_WAIT)).await {
             Ok(done) => settle(shared, connection, vec![flight], done).await,
             Err(Refusal::Failed(error)) if failure::is_lock(&error) => set_apart(shared, flight),
             Err(refusal) => flight.land(Err(refusal.of_write("swap"))),

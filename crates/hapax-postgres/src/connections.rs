@@ -26,7 +26,7 @@ const SETTINGS: &str = "SELECT set_config(s.name, w.value, false)
      FROM pg_settings s JOIN (VALUES
        ('statement_timeout', $1::text), ('synchronous_commit', 'on'), ('default_transaction_isolation', 'read committed'),
        ('plan_cache_mode', 'force_generic_plan'), ('jit', 'off'),
-       ('enable_seqscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off')
+       ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off')
      ) w (name, value) ON w.name = s.name
      WHERE s.name <> 'synchronous_commit' OR s.setting = 'off'";
 

@@ -114,7 +114,7 @@ impl<'a> One<'a> {
         ]
     }
 
-    /// For `update_one` and `update_held`.
+    /// For `update_one`.
     pub(crate) fn for_update<'b>(&'b self, patience: &'b Option<String>) -> [Parameter<'b>; 8] {
         [
             (patience, Type::TEXT),
@@ -165,7 +165,7 @@ impl<'a> Arrays<'a> {
         arrays
     }
 
-    /// For `insert`.
+    /// For `insert` and `insert_free`.
     pub(crate) fn for_insert<'b>(&'b self, patience: &'b Option<String>) -> [Parameter<'b>; 11] {
         [
             (patience, Type::TEXT),
@@ -182,7 +182,7 @@ impl<'a> Arrays<'a> {
         ]
     }
 
-    /// For `update` and `update_free`.
+    /// For `update`, `update_free` and `update_held`.
     pub(crate) fn for_update<'b>(&'b self, patience: &'b Option<String>) -> [Parameter<'b>; 8] {
         [
             (patience, Type::TEXT),
@@ -205,10 +205,10 @@ pub(crate) enum Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// One row is worth a statement of its own.
-    pub(crate) fn of(writes: &[&'a Write]) -> Self {
+    /// One row may have a statement of its own.
+    pub(crate) fn of(writes: &[&'a Write], one_has_its_own: bool) -> Self {
         match writes {
-            [write] => Self::One(One::of(write)),
+            [write] if one_has_its_own => Self::One(One::of(write)),
             _ => Self::Many(Arrays::of(writes.iter().copied())),
         }
     }

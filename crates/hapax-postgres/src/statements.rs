@@ -15,6 +15,7 @@ const COLUMNS: [&str; 11] =
 pub(crate) struct Statements {
     pub(crate) insert: String,
     pub(crate) insert_one: String,
+    pub(crate) insert_free: String,
     pub(crate) update: String,
     pub(crate) update_one: String,
     pub(crate) update_free: String,
@@ -32,6 +33,7 @@ impl Statements {
         Self {
             insert: fill(include_str!("statements/insert.sql")),
             insert_one: fill(include_str!("statements/insert_one.sql")),
+            insert_free: fill(include_str!("statements/insert_free.sql")),
             update: fill(include_str!("statements/update.sql")),
             update_one: fill(include_str!("statements/update_one.sql")),
             update_free: fill(include_str!("statements/update_free.sql")),
@@ -48,6 +50,8 @@ fn fill(schema: &str, sql: &str) -> String {
     let whole = code_of(sql)
         .replace("{guard}", &code_of(include_str!("statements/guard.sql")))
         .replace("{applied and found}", &code_of(include_str!("statements/applied_and_found.sql")))
+        .replace("{new records}", &code_of(include_str!("statements/new_records.sql")))
+        .replace("{changes}", &code_of(include_str!("statements/changes.sql")))
         .replace("{slice}", &code_of(include_str!("statements/slice.sql")))
         .replace("{clock}", CLOCK)
         .replace("{columns of r}", &columns_of("r"))
@@ -76,7 +80,7 @@ mod tests {
     #[test]
     fn every_part_is_filled_in() {
         let statements = format!("{:?}", Statements::new("shop"));
-        for left in ["{schema}", "{guard}", "{clock}", "{columns", "{slice}", "{applied", "--"] {
+        for left in ["{schema}", "{guard}", "{clock}", "{columns", "{slice}", "{applied", "{new", "{changes", "--"] {
             assert!(!statements.contains(left), "{left} in {statements}");
         }
         assert!(statements.contains(r#"\"shop\".record"#), "{statements}");

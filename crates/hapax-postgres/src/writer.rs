@@ -50,7 +50,7 @@ async fn write(shared: &Arc<Shared>, flights: Vec<Flight>) {
         Err(error) => return fail(flights, error),
     };
     let mut done = attempt(shared, &mut connection, &flights, Held::GiveUp(LOCK_WAIT)).await;
-    if flights.len() > 1 && matches!(&done, Err(Refusal::Failed(error)) if failure::is_lock(error)) {
+    if matches!(&done, Err(Refusal::Failed(error)) if failure::is_lock(error)) {
         done = attempt(shared, &mut connection, &flights, Held::PassOver(LOCK_WAIT)).await;
     }
     match done {
@@ -107,6 +107,11 @@ pub(crate) enum Held {
 }
 
 impl Held {
+    /// Expects that nobody holds anything.
+    fn is_hopeful(self) -> bool {
+        matches!(self, Self::GiveUp(_))
+    }
+
     fn patience(self) -> Option<String> {
         let (Self::GiveUp(wait) | Self::PassOver(wait) | Self::WaitFor(wait)) = self;
         Some(setting_of(wait))
@@ -123,7 +128,7 @@ pub(crate) async fn attempt(
     flights: &[Flight],
     held: Held,
 ) -> Result<Done, Refusal> {
-    let rows = Rows::of(&flights.iter().map(|flight| &flight.write).collect::<Vec<_>>());
+    let rows = Rows::of(&flights.iter().map(|flight| &flight.write).collect::<Vec<_>>(), held.is_hopeful());
     let patience = held.patience();
     let question = question(&shared.statements, flights, &rows, held, &patience);
     let sent = shared.clock.sent();
@@ -144,11 +149,12 @@ fn question<'a>(
     let is_new = flights.iter().all(|flight| flight.write.expect.is_none());
     match (rows, held) {
         (Rows::One(row), _) if is_new => Question::new(&statements.insert_one, row.for_insert(patience)),
-        (Rows::Many(rows), _) if is_new => Question::new(&statements.insert, rows.for_insert(patience)),
-        (Rows::One(row), Held::WaitFor(_)) => Question::new(&statements.update_held, row.for_update(patience)),
         (Rows::One(row), _) => Question::new(&statements.update_one, row.for_update(patience)),
+        (Rows::Many(rows), Held::GiveUp(_)) if is_new => Question::new(&statements.insert, rows.for_insert(patience)),
+        (Rows::Many(rows), _) if is_new => Question::new(&statements.insert_free, rows.for_insert(patience)),
+        (Rows::Many(rows), Held::GiveUp(_)) => Question::new(&statements.update, rows.for_update(patience)),
         (Rows::Many(rows), Held::PassOver(_)) => Question::new(&statements.update_free, rows.for_update(patience)),
-        (Rows::Many(rows), _) => Question::new(&statements.update, rows.for_update(patience)),
+        (Rows::Many(rows), Held::WaitFor(_)) => Question::new(&statements.update_held, rows.for_update(patience)),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The naive way on PostgreSQL: one statement per write, on 64 connections.
 //!
-//! As durable as ours, prepared statements, a pool: what a careful developer writes first.
+//! As durable as ours, prepared statements, a pool, an index for what lapsed and one for what expired: what a careful
+//! developer writes first.
 
 use std::sync::Arc;
 
@@ -34,7 +35,8 @@ impl NaivePostgres {
                    scope text, key text, fingerprint bytea, state text, attempt bytea, lease_until timestamptz,
                    expires_at timestamptz, status int, headers bytea, body bytea, PRIMARY KEY (scope, key)
                  );
-                 CREATE INDEX ON naive_keys (expires_at);",
+                 CREATE INDEX ON naive_keys (expires_at) WHERE expires_at IS NOT NULL;
+                 CREATE INDEX ON naive_keys (lease_until) WHERE state = 'running';",
             )
             .await
             .expect("a table");

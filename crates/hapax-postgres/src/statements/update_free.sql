@@ -2,11 +2,9 @@
 -- transaction. Slower, because it takes hold of the records first.
 WITH {guard},
 held AS MATERIALIZED (
-  SELECT g.now_ms, i.*, greatest(g.now_ms, r.stamped_at) AS at_ms
-  FROM guard g
-  CROSS JOIN unnest($2::bytea[], $3::bytea[], $4::bytea[], $5::smallint[], $6::bigint[], $7::bigint[], $8::bytea[])
-             AS i (id, expect, version, state, due_in, reap_in, data)
-  JOIN {schema}.record r ON r.id = i.id AND r.version = i.expect
+  SELECT n.*, greatest(n.now_ms, r.stamped_at) AS at_ms
+  FROM {changes}
+  JOIN {schema}.record r ON r.id = n.id AND r.version = n.expect
   FOR NO KEY UPDATE OF r SKIP LOCKED
 )
 UPDATE {schema}.record r

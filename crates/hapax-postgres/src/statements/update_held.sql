@@ -1,21 +1,20 @@
--- update_one.sql for a record that another transaction holds: waits for it, and reads the clock after that.
+-- update.sql for a record that another transaction holds: waits for it, and reads the clock after that.
 WITH {guard},
 held AS MATERIALIZED (
-  SELECT r.stamped_at AS was_ms
-  FROM guard g
-  CROSS JOIN {schema}.record r
-  WHERE r.id = $2::bytea AND r.version = $3::bytea
+  SELECT n.*, r.stamped_at AS was_ms
+  FROM {changes}
+  JOIN {schema}.record r ON r.id = n.id AND r.version = n.expect
   FOR NO KEY UPDATE OF r
 ),
 clock AS MATERIALIZED (
-  SELECT {clock} AS now_ms, h.was_ms FROM held h
+  SELECT {clock} AS free_ms FROM held LIMIT 1
 ),
 next AS (
-  SELECT c.now_ms, greatest(c.now_ms, c.was_ms) AS at_ms FROM clock c
+  SELECT h.*, c.free_ms, greatest(c.free_ms, h.was_ms) AS at_ms FROM held h CROSS JOIN clock c
 )
 UPDATE {schema}.record r
-SET version = $4::bytea, state = $5::smallint, stamped_at = n.at_ms,
-    due_at = n.at_ms + $6::bigint, reap_at = n.at_ms + $7::bigint, data = $8::bytea
-FROM next n
-WHERE r.id = $2::bytea AND r.version = $3::bytea
-RETURNING n.now_ms, r.id, r.stamped_at
+SET version = x.version, state = x.state, stamped_at = x.at_ms,
+    due_at = x.at_ms + x.due_in, reap_at = x.at_ms + x.reap_in, data = x.data
+FROM next x
+WHERE r.id = x.id AND r.version = x.expect
+RETURNING x.free_ms, r.id, r.stamped_at
