@@ -176,12 +176,12 @@ impl Refusal {
     }
 }
 
-/// A connection in use. It goes back to the pool, unless an answer is still owed on it.
+/// A connection in use. It goes back to the pool, unless an answer is still owed on it or none will come any more.
 pub(crate) struct Connection {
     object: Option<Object>,
     prepares: bool,
     limit: Duration,
-    /// A statement was sent and not answered.
+    /// A statement was sent and not answered, or the answer was the session's last word.
     owed: bool,
 }
 
@@ -191,7 +191,11 @@ impl Connection {
         let Some(object) = self.object.as_ref().filter(|_| !self.owed) else { return Err(Refusal::Unanswered) };
         self.owed = true;
         let answer = timeout(self.limit, ask(object, self.prepares, question)).await;
-        self.owed = answer.is_err();
+        self.owed = match &answer {
+            Ok(Ok(_)) => false,
+            Ok(Err(Refusal::Failed(error) | Refusal::Unprepared(error))) => failure::is_last_word(error),
+            Ok(Err(Refusal::Unanswered)) | Err(_) => true,
+        };
         answer.unwrap_or(Err(Refusal::Unanswered))
     }
 

@@ -41,6 +41,11 @@ fn may_have_committed(code: &SqlState) -> bool {
         || *code == SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN
 }
 
+/// Whether the session ended with that error, although the driver may not have noticed yet.
+pub(crate) fn is_last_word(error: &Error) -> bool {
+    error.is_closed() || error.code().is_none_or(may_have_committed)
+}
+
 /// Whether one row of a batch may be the reason, so that the others have to be tried without it.
 pub(crate) fn may_be_one_row(error: &Error) -> bool {
     let class = |code: &SqlState| ["22", "23", "40", "54", "55"].contains(&code.code().get(..2).unwrap_or_default());
