@@ -1,0 +1,23 @@
+//! The parts of the binary `hapax`, as a library so that its tests can reach them.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`cli`] | the commands and their flags |
+//! | [`config`] | `hapax.toml`, the environment and the flags, made into one checked configuration |
+//! | [`proxy`] | sockets, TLS and HTTP on both sides |
+//! | [`scope`] | whose key it is |
+//! | [`admin`] | the listener for operators: health and metrics |
+//! | [`abuse`] | rates per caller, the most busy callers, the circuit breaker |
+//! | [`run`] | starting, reloading, draining |
+//! | [`logs`] | what is logged, and how |
+//! | [`audit_routes`] | `hapax routes`: what is called without protection |
+
+pub mod abuse;
+pub mod admin;
+pub mod audit_routes;
+pub mod cli;
+pub mod config;
+pub mod logs;
+pub mod proxy;
+pub mod run;
+pub mod scope;

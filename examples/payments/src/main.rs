@@ -1,0 +1,3 @@
+//! A small axum service whose payments happen once.
+
+fn main() {}
