@@ -3,6 +3,14 @@
 //! | module | what it is |
 //! |---|---|
 //! | `http` | a tower layer that claims a request's `Idempotency-Key`, runs it once, and replays its answer (feature `http`) |
+//! | `claim` | what a handler holds while its request runs |
+//! | [`observe`] | what is counted |
+//! | [`tokens`], [`clock`] | the only places that draw random bytes and read the host's clock |
 
 #[cfg(feature = "http")]
+pub mod claim;
+pub mod clock;
+#[cfg(feature = "http")]
 pub mod http;
+pub mod observe;
+pub mod tokens;

@@ -1,1 +1,89 @@
-//! The HTTP boundary.
+//! The HTTP boundary: a tower layer that makes requests happen once.
+//!
+//! [`IdempotencyLayer`] claims a request's `Idempotency-Key` in a durable store before anything runs, compares the request
+//! with the one the key was used for, runs it once, records the answer, and replays that answer to every retry. What it
+//! answers in each situation is in `docs/http-contract.md`.
+//!
+//! # Security
+//!
+//! A key counts only together with its caller, so the layer wants to be told whose key it is: from something that was
+//! verified before, such as a session or a token. Never take it from the body. Put the layer inside the one that
+//! authenticates.
+//!
+//! # Example
+//!
+//! ```
+//! use axum::{Router, body::Body, routing::post};
+//! use hapax::http::{Claim, IdempotencyLayer, NoScope, Scope};
+//! use http::{Request, request::Parts};
+//! use tower::ServiceExt;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Set by the layer that authenticated the caller.
+//! #[derive(Clone)]
+//! struct Customer(String);
+//!
+//! let whose = |parts: &Parts| match parts.extensions.get::<Customer>() {
+//!     Some(customer) => Scope::new(&customer.0).map_err(|error| NoScope::Missing(error.to_string())),
+//!     None => Err(NoScope::Missing("log in first".into())),
+//! };
+//! # let directory = tempfile::tempdir()?;
+//! # let file = directory.path().join("hapax.db");
+//! let store = hapax_sqlite::Sqlite::open(&hapax_sqlite::Options::new(file))?;
+//! let app = Router::new()
+//!     .route("/payments", post(|claim: Claim| async move { format!("paid with {}", claim.derive("charge")) }))
+//!     .layer(IdempotencyLayer::new(store, whose));
+//!
+//! let request = || {
+//!     let builder = Request::post("/payments").header("idempotency-key", "8e03978e-40d5-43dd-bc93-6894a57f9324");
+//!     builder.extension(Customer("alice".into())).body(Body::from("{}"))
+//! };
+//! let first = app.clone().oneshot(request()?).await?;
+//! assert!(!first.headers().contains_key("idempotent-replayed"));
+//! let retry = app.oneshot(request()?).await?;
+//! assert_eq!(retry.headers()["idempotent-replayed"], "true");
+//! # Ok(())
+//! # }
+//! ```
+
+mod attempt;
+mod body;
+mod capture;
+mod cors;
+mod guard;
+mod key;
+mod layer;
+mod meaning;
+mod observing;
+mod path;
+mod pattern;
+mod read_request;
+mod refusal;
+mod replay;
+mod route;
+mod scope;
+mod service;
+mod settle;
+mod wait;
+
+pub use body::AnswerBody;
+pub use cors::Cors;
+pub use guard::{Guard, Open, Seen, Wait};
+pub use hapax_core::address::Scope;
+pub use key::{IDEMPOTENCY_KEY, KeyFormat, KeyRules, KeySyntax};
+pub use layer::{IdempotencyLayer, Settings};
+pub use meaning::Happened;
+pub use pattern::{InvalidPattern, Pattern};
+pub use refusal::{Problem, Refusal};
+pub use replay::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
+pub use route::{InFlight, KeyPer, LabelSource, Mode, RequestAge, Route, Routes, Then};
+pub use scope::{Asked, NoScope, Scopes, single_tenant};
+pub use service::Idempotency;
+pub use settle::IDEMPOTENCY_ATTEMPT;
+
+pub use crate::claim::Claim;
+
+/// Put into a request's extensions by whoever received it: stands in every refusal and in the logs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RequestId(pub std::sync::Arc<str>);

@@ -1,0 +1,261 @@
+//! One attempt: the work, its lease, and the recording of its end.
+//!
+//! It runs in a task of its own, so that a client that hangs up cancels nothing. The lease is short and renewed while the
+//! work lives. The end is recorded before anybody sees the answer; where the store is away, recording is tried again for
+//! as long as the process lives, and the client is told that the outcome is not known yet.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use hapax_core::address::Address;
+use hapax_core::engine::{EngineError, Reply};
+use hapax_core::record::{AttemptId, Label, Outcome};
+use hapax_core::store::{Seen, Store};
+use hapax_core::transition::{Answer, Event};
+use http::{Response, StatusCode};
+use http_body::Body;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::http::body::AnswerBody;
+use crate::http::capture::{self, Captured};
+use crate::http::layer::Shared;
+use crate::http::meaning::{self, Happened};
+use crate::http::refusal::{Problem, Refusal};
+use crate::http::route::{Route, Then};
+use crate::observe;
+
+/// Pauses between tries to record an end.
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_LAST: Duration = Duration::from_secs(2);
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    Complete { outcome: Arc<Outcome>, labels: Vec<Label> },
+    Fail { error: String, retry_in_ms: u64 },
+    Doubt { error: String },
+}
+
+/// An attempt that holds a claim.
+pub(crate) struct Attempt<S> {
+    shared: Arc<Shared<S>>,
+    route: Arc<Route>,
+    at: Address,
+    attempt_id: AttemptId,
+    /// The record as it was last seen, so that the next event costs one round trip.
+    seen: Mutex<Option<Seen>>,
+}
+
+/// What the client gets.
+pub(crate) type Answered<B> = Result<Response<AnswerBody<B>>, Refusal>;
+
+impl<S: Store + 'static> Attempt<S> {
+    pub(crate) fn new(
+        shared: &Arc<Shared<S>>,
+        route: &Arc<Route>,
+        at: Address,
+        attempt_id: AttemptId,
+        reply: Reply,
+    ) -> Arc<Self> {
+        let (shared, route) = (Arc::clone(shared), Arc::clone(route));
+        Arc::new(Self { shared, route, at, attempt_id, seen: Mutex::new(Some(reply.seen)) })
+    }
+
+    /// Does the work, records its end, and says what the client gets.
+    pub(crate) async fn run<B, E>(self: Arc<Self>, work: impl Future<Output = Result<Response<B>, E>>) -> Answered<B>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let _in_flight = observe::Gauge::in_flight();
+        let begun = Instant::now();
+        let bytes_max = self.route.answer_bytes_max;
+        let work = async {
+            let (head, body) = work.await?.into_parts();
+            let captured = capture::capture(&head, body, bytes_max).await;
+            Ok::<_, E>((head, captured))
+        };
+        let worked = self.while_renewing(AssertUnwindSafe(work).catch_unwind()).await;
+        observe::work_took(begun.elapsed().as_secs_f64());
+        match worked {
+            Ok(Ok((head, captured))) => self.end_with(head, captured).await,
+            Ok(Err(_)) => self.end_in_doubt("service-error", StatusCode::GATEWAY_TIMEOUT).await,
+            Err(_) => self.end_in_panic().await,
+        }
+    }
+
+    async fn end_with<B: Body<Data = Bytes>>(
+        self: &Arc<Self>,
+        mut head: http::response::Parts,
+        captured: Captured<B>,
+    ) -> Answered<B> {
+        let happened = head.extensions.remove::<Happened>();
+        let (then, why) = meaning::of(head.status, happened, &self.route);
+        let (body, whole) = match captured {
+            Captured::Broken => return self.end_in_doubt("answer-cut-off", StatusCode::GATEWAY_TIMEOUT).await,
+            Captured::Whole(bytes, trailers) => (AnswerBody::with_trailers(bytes.clone(), trailers), Some(bytes)),
+            Captured::TooLarge(begun, rest) => (AnswerBody::begun(begun, rest), None),
+        };
+        let end = match then {
+            Then::Ready => End::Fail { error: why, retry_in_ms: meaning::retry_in_ms(&head.headers) },
+            Then::Unknown => End::Doubt { error: why },
+            Then::Completed => End::Complete {
+                outcome: Arc::new(capture::outcome(&head, whole.as_ref(), &self.route)),
+                labels: capture::labels(&self.route.labels, true, whole.as_deref().unwrap_or_default()),
+            },
+        };
+        self.record(end).await?;
+        Ok(Response::from_parts(head, body))
+    }
+
+    async fn end_in_doubt<B>(self: &Arc<Self>, why: &str, status: StatusCode) -> Answered<B> {
+        self.record(End::Doubt { error: why.to_owned() }).await?;
+        Err(outcome_unknown("the service did not give a complete answer").with_status(status))
+    }
+
+    async fn end_in_panic<B>(self: &Arc<Self>) -> Answered<B> {
+        tracing::error!(id = %self.at.id(), "the handler panicked");
+        let error = "panic".to_owned();
+        let end = match self.route.on_panic {
+            Then::Ready => End::Fail { error, retry_in_ms: 0 },
+            Then::Completed | Then::Unknown => End::Doubt { error },
+        };
+        self.record(end).await?;
+        Err(outcome_unknown("the service failed in the middle").with_status(StatusCode::INTERNAL_SERVER_ERROR))
+    }
+
+    /// Lengthens the lease for as long as the work takes.
+    async fn while_renewing<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
+        let pause = Duration::from_millis((self.route.policy.lease_ms / 3).max(1));
+        let mut work = std::pin::pin!(work);
+        if let Ok(done) = timeout(pause, &mut work).await {
+            return done;
+        }
+        let attempt = Arc::clone(self);
+        let renewing = Renewing(tokio::spawn(async move {
+            loop {
+                attempt.renew().await;
+                sleep(pause).await;
+            }
+        }));
+        let done = work.await;
+        drop(renewing);
+        done
+    }
+
+    /// A failure is no reason to stop: the work goes on, and its end counts even after the lease has lapsed.
+    async fn renew(&self) {
+        match self.apply(&Event::Renew { attempt_id: self.attempt_id }).await {
+            Ok(Answer::Done) => {}
+            Ok(answer) => tracing::warn!(id = %self.at.id(), ?answer, "the lease could not be renewed"),
+            Err(error) => tracing::warn!(id = %self.at.id(), %error, "the lease could not be renewed"),
+        }
+    }
+
+    /// Records the end. An error is what the client gets instead of the answer.
+    async fn record(self: &Arc<Self>, end: End) -> Result<(), Refusal> {
+        let recorded = self.try_record(&end).await;
+        match recorded {
+            Ok(answer) => self.tell(answer, &end),
+            Err(error) => {
+                tracing::error!(id = %self.at.id(), %error, "the end of an attempt could not be recorded yet");
+                let is_answer = matches!(end, End::Complete { .. });
+                let attempt = Arc::clone(self);
+                let pending = observe::Gauge::completion_pending();
+                self.shared.tasks.spawn(async move {
+                    attempt.keep_recording(end).await;
+                    drop(pending);
+                });
+                if is_answer { Err(outcome_unknown("the answer could not be recorded yet")) } else { Ok(()) }
+            }
+        }
+    }
+
+    async fn keep_recording(&self, end: End) {
+        let mut pause = RETRY_FIRST;
+        loop {
+            sleep(pause).await;
+            pause = (pause * 2).min(RETRY_LAST);
+            if let Ok(answer) = self.try_record(&end).await {
+                tracing::info!(id = %self.at.id(), "the end of an attempt is recorded");
+                // Whoever asked is gone; what is left to say is in the log.
+                let _ = self.tell(answer, &end);
+                return;
+            }
+        }
+    }
+
+    async fn try_record(&self, end: &End) -> Result<Answer, EngineError> {
+        let attempt_id = self.attempt_id;
+        let event = match end {
+            End::Complete { outcome, labels } => Event::Complete { attempt_id, outcome, labels },
+            End::Fail { error, retry_in_ms } => Event::Fail { attempt_id, error, retry_in_ms: *retry_in_ms },
+            End::Doubt { error } => Event::Doubt { attempt_id, error, probe_in_ms: 0 },
+        };
+        let answer = self.apply(&event).await?;
+        self.shared.waiters.rouse(self.at.id());
+        Ok(answer)
+    }
+
+    /// What has to be reported of a recorded end. An answer that does not stand in the record is not given: a later
+    /// retry would get another one.
+    fn tell(&self, answer: Answer, end: &End) -> Result<(), Refusal> {
+        let id = self.at.id();
+        match answer {
+            Answer::Contradicted => {
+                observe::overruled();
+                tracing::error!(%id, "an attempt that was said not to have happened has completed");
+            }
+            Answer::DoubleRun => {
+                observe::double_run();
+                tracing::error!(%id, "an attempt completed that another one had taken over: suspected double run");
+            }
+            Answer::Overruled => {
+                observe::overruled();
+                tracing::error!(%id, "an attempt completed after a verdict had settled its key");
+            }
+            Answer::Fenced => tracing::warn!(%id, "an attempt ended that no longer held its claim"),
+            _ => {}
+        }
+        let stands = matches!(answer, Answer::Done | Answer::Contradicted);
+        if stands || !matches!(end, End::Complete { .. }) {
+            return Ok(());
+        }
+        Err(outcome_unknown("the key was settled in another way while the request ran"))
+    }
+
+    async fn apply(&self, event: &Event<'_>) -> Result<Answer, EngineError> {
+        let known = self.seen.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let begun = Instant::now();
+        let applied = self.shared.engine.apply(&self.at, event, known).await;
+        observe::store_took("record", begun.elapsed().as_secs_f64());
+        match applied {
+            Ok(reply) => {
+                *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply.seen);
+                Ok(reply.answer)
+            }
+            Err(error) => {
+                if let EngineError::Store(error) = &error {
+                    observe::store_failed(error);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+fn outcome_unknown(cause: &str) -> Refusal {
+    let detail = format!("{cause}; it may have happened; send the same request with the same key again to find out");
+    Refusal::new(Problem::OutcomeUnknown, detail).with_retry_after(Duration::from_secs(1))
+}
+
+/// Renews until it is dropped.
+struct Renewing(tokio::task::JoinHandle<()>);
+
+impl Drop for Renewing {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

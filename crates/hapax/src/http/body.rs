@@ -1,0 +1,96 @@
+//! The bodies of answers: whole, passed on as they come, or begun here and passed on.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// The body of an answer of the layer. `B` is the body of the service behind it.
+    #[derive(Debug)]
+    pub struct AnswerBody<B> {
+        #[pin]
+        kind: Kind<B>,
+    }
+}
+
+pin_project! {
+    #[project = Parts]
+    #[derive(Debug)]
+    enum Kind<B> {
+        // Known in full: what is left to send, and what follows it.
+        Whole { bytes: Option<Bytes>, trailers: Option<HeaderMap> },
+        // As the service sends it.
+        Passed { #[pin] body: B },
+        // Read up to some point, and from there on as the service sends it.
+        Begun { begun: VecDeque<Bytes>, rest: Pin<Box<B>> },
+    }
+}
+
+impl<B> AnswerBody<B> {
+    /// A body that is known in full.
+    #[must_use]
+    pub fn whole(bytes: Bytes) -> Self {
+        Self::with_trailers(bytes, None)
+    }
+
+    pub(crate) fn with_trailers(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
+        Self { kind: Kind::Whole { bytes: Some(bytes).filter(|bytes| !bytes.is_empty()), trailers } }
+    }
+
+    pub(crate) fn passed(body: B) -> Self {
+        Self { kind: Kind::Passed { body } }
+    }
+
+    pub(crate) fn begun(begun: VecDeque<Bytes>, rest: Pin<Box<B>>) -> Self {
+        Self { kind: Kind::Begun { begun, rest } }
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for AnswerBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        match self.project().kind.project() {
+            Parts::Whole { bytes, trailers } => {
+                let data = bytes.take().map(Frame::data);
+                Poll::Ready(data.or_else(|| trailers.take().map(Frame::trailers)).map(Ok))
+            }
+            Parts::Passed { body } => body.poll_frame(cx),
+            Parts::Begun { begun, rest } => match begun.pop_front() {
+                Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                None => rest.as_mut().poll_frame(cx),
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Whole { bytes, trailers } => bytes.is_none() && trailers.is_none(),
+            Kind::Passed { body } => body.is_end_stream(),
+            Kind::Begun { begun, rest } => begun.is_empty() && rest.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Whole { bytes, .. } => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            Kind::Passed { body } => body.size_hint(),
+            Kind::Begun { begun, rest } => {
+                let read = begun.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
+                let rest = rest.size_hint();
+                let mut hint = SizeHint::new();
+                hint.set_lower(rest.lower().saturating_add(read));
+                if let Some(upper) = rest.upper() {
+                    hint.set_upper(upper.saturating_add(read));
+                }
+                hint
+            }
+        }
+    }
+}

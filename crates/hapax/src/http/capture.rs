@@ -1,0 +1,183 @@
+//! From an answer to what is recorded of it.
+//!
+//! An answer is read whole before it is recorded, and recorded before anybody sees it. One that is too large, or a stream
+//! without an end, is passed on and recorded as "not kept": a retry learns that it happened, and it never runs again.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+
+use bytes::{Bytes, BytesMut};
+use hapax_core::limits::{HEADER_BYTES_MAX, HEADER_COUNT_MAX};
+use hapax_core::record::{Body as Recorded, Label, Outcome};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, SET_COOKIE};
+use http::response::Parts;
+use http_body::Body;
+use http_body_util::BodyExt;
+
+use crate::http::route::{LabelSource, Route};
+
+/// What was read of an answer's body.
+pub(crate) enum Captured<B> {
+    /// All of it.
+    Whole(Bytes, Option<HeaderMap>),
+    /// More than is kept, or a stream: what was read, and the rest.
+    TooLarge(VecDeque<Bytes>, Pin<Box<B>>),
+    /// It broke off.
+    Broken,
+}
+
+/// Reads up to `bytes_max`.
+pub(crate) async fn capture<B: Body<Data = Bytes>>(head: &Parts, body: B, bytes_max: usize) -> Captured<B> {
+    let mut body = Box::pin(body);
+    if is_stream(head) || body.size_hint().lower() > bytes_max as u64 {
+        return Captured::TooLarge(VecDeque::new(), body);
+    }
+    let (mut begun, mut read, mut trailers) = (VecDeque::new(), 0, None);
+    while let Some(frame) = body.as_mut().frame().await {
+        let Ok(frame) = frame else { return Captured::Broken };
+        match frame.into_data() {
+            Ok(bytes) => {
+                read += bytes.len();
+                begun.push_back(bytes);
+            }
+            Err(frame) => trailers = frame.into_trailers().ok(),
+        }
+        if read > bytes_max {
+            return Captured::TooLarge(begun, body);
+        }
+    }
+    Captured::Whole(joined(begun), trailers)
+}
+
+fn joined(mut chunks: VecDeque<Bytes>) -> Bytes {
+    if chunks.len() < 2 {
+        return chunks.pop_front().unwrap_or_default();
+    }
+    let mut whole = BytesMut::with_capacity(chunks.iter().map(Bytes::len).sum());
+    chunks.iter().for_each(|chunk| whole.extend_from_slice(chunk));
+    whole.freeze()
+}
+
+fn is_stream(head: &Parts) -> bool {
+    let kind = head.headers.get(CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
+    kind.get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
+}
+
+/// What is recorded: status, end-to-end fields in order with repeats, and the body if it is kept.
+pub(crate) fn outcome(head: &Parts, body: Option<&Bytes>, route: &Route) -> Outcome {
+    let named: Vec<String> = named_in_connection(&head.headers);
+    let headers: Vec<(Vec<u8>, Vec<u8>)> = head
+        .headers
+        .iter()
+        .filter(|(name, _)| is_recorded(name, route) && !named.iter().any(|other| other == name.as_str()))
+        .map(|(name, value)| (name.as_str().as_bytes().to_vec(), value.as_bytes().to_vec()))
+        .collect();
+    let header_bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let fits = headers.len() <= HEADER_COUNT_MAX && header_bytes <= HEADER_BYTES_MAX;
+    match body {
+        Some(body) if fits => Outcome { status: head.status.as_u16(), headers, body: Recorded::Kept(body.to_vec()) },
+        _ => Outcome { status: head.status.as_u16(), headers: Vec::new(), body: Recorded::NotKept },
+    }
+}
+
+fn named_in_connection(headers: &HeaderMap) -> Vec<String> {
+    let lines = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(|name| name.trim().to_ascii_lowercase()).collect()
+}
+
+/// Fields of one connection, of one moment, or of one browser are not for a later retry.
+fn is_recorded(name: &HeaderName, route: &Route) -> bool {
+    const NEVER: [&str; 10] = [
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "proxy-authenticate",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "date",
+        "age",
+    ];
+    let text = name.as_str();
+    let is_rate_limit =
+        text.starts_with("ratelimit") || text.starts_with("x-ratelimit") || text.starts_with("x-rate-limit");
+    !NEVER.contains(&text) && !is_rate_limit && *name != CONTENT_LENGTH && (*name != SET_COOKIE || route.keep_cookies)
+}
+
+/// The business identifiers that a JSON document holds.
+pub(crate) fn labels(sources: &[LabelSource], in_answer: bool, body: &[u8]) -> Vec<Label> {
+    let mut wanted = sources.iter().filter(|source| source.in_answer == in_answer).peekable();
+    if wanted.peek().is_none() {
+        return Vec::new();
+    }
+    let Ok(document) = serde_json::from_slice::<serde_json::Value>(body) else { return Vec::new() };
+    wanted
+        .filter_map(|source| {
+            let value = match document.pointer(&source.pointer)? {
+                serde_json::Value::String(text) => text.clone(),
+                value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_)) => value.to_string(),
+                _ => return None,
+            };
+            Some(Label { name: source.name.clone(), value })
+        })
+        .filter(|label| label.name.len() + label.value.len() <= hapax_core::limits::LABEL_BYTES_MAX)
+        .take(hapax_core::limits::LABEL_COUNT_MAX)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Response;
+
+    #[test]
+    fn fields_of_a_connection_a_moment_or_a_browser_are_not_recorded() {
+        let response = Response::builder()
+            .status(201)
+            .header("connection", "x-hop, close")
+            .header("x-hop", "1")
+            .header("date", "now")
+            .header("ratelimit-policy", "1")
+            .header("x-ratelimit-remaining", "1")
+            .header("set-cookie", "a=1")
+            .header("content-length", "2")
+            .header("link", "one")
+            .header("location", "/1")
+            .header("link", "two")
+            .body(())
+            .unwrap();
+        let (head, ()) = response.into_parts();
+        let names = |route: &Route| -> Vec<String> {
+            let outcome = outcome(&head, Some(&Bytes::from_static(b"ok")), route);
+            outcome.headers.iter().map(|(n, v)| String::from_utf8([n, &b":"[..], v].concat()).unwrap()).collect()
+        };
+        let mut kept = names(&Route::new());
+        kept.sort();
+        assert_eq!(kept, ["link:one", "link:two", "location:/1"]);
+        assert!(names(&Route::new().with_keep_cookies(true)).contains(&"set-cookie:a=1".to_owned()));
+    }
+
+    #[test]
+    fn an_answer_with_more_fields_than_a_record_holds_is_not_kept() {
+        let mut builder = Response::builder().status(200);
+        for i in 0..300 {
+            builder = builder.header(format!("x-{i}"), "v");
+        }
+        let (head, ()) = builder.body(()).unwrap().into_parts();
+        let outcome = outcome(&head, Some(&Bytes::new()), &Route::new());
+        assert_eq!((outcome.body, outcome.headers.len()), (Recorded::NotKept, 0));
+    }
+
+    #[test]
+    fn labels_are_texts_and_numbers_that_a_pointer_finds() {
+        let source =
+            |name: &str, pointer: &str| LabelSource { name: name.into(), in_answer: true, pointer: pointer.into() };
+        let sources = [source("payment", "/data/id"), source("amount", "/amount"), source("list", "/list")];
+        let found = labels(&sources, true, br#"{"data":{"id":"p-1"},"amount":7,"list":[1]}"#);
+        let pairs: Vec<_> = found.iter().map(|label| (label.name.as_str(), label.value.as_str())).collect();
+        assert_eq!(pairs, [("payment", "p-1"), ("amount", "7")]);
+        assert_eq!(labels(&sources, false, b"{}"), []);
+        assert_eq!(labels(&sources, true, b"not json"), []);
+    }
+}

@@ -1,0 +1,65 @@
+//! What a service may add around claims: rates per caller, a circuit breaker, counts.
+//!
+//! The layer asks and tells; it keeps none of this itself. Completions are never asked about: they must always be tried.
+
+use std::time::Duration;
+
+use hapax_core::address::Scope;
+
+use crate::http::refusal::Problem;
+use crate::http::route::Route;
+
+/// How long to stay away.
+pub type Wait = Duration;
+
+/// Something that happened to a caller's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Seen {
+    /// A new key was claimed.
+    Created,
+    /// A key came back that was used before.
+    Duplicate,
+    /// A key came back with another request: a mistake, or somebody guessing.
+    Mismatch,
+    /// The request was refused.
+    Refused(Problem),
+}
+
+/// Asked before a claim, told afterwards. Everything is allowed by default.
+pub trait Guard: Send + Sync + 'static {
+    /// Whether the caller may look up a key.
+    ///
+    /// # Errors
+    /// How long to stay away.
+    fn look_up(&self, _caller: &Scope, _route: &Route) -> Result<(), Wait> {
+        Ok(())
+    }
+
+    /// Whether the caller may use a new key. Retries of known keys are spared.
+    ///
+    /// # Errors
+    /// How long to stay away.
+    fn new_key(&self, _caller: &Scope, _route: &Route) -> Result<(), Wait> {
+        Ok(())
+    }
+
+    /// Whether the store may be asked for a claim.
+    ///
+    /// # Errors
+    /// How long to stay away.
+    fn store(&self) -> Result<(), Wait> {
+        Ok(())
+    }
+
+    /// The store was asked for a claim, and proved it or not.
+    fn store_answered(&self, _proved: bool) {}
+
+    /// Something happened to a caller's request.
+    fn saw(&self, _caller: &Scope, _seen: Seen) {}
+}
+
+/// Allows everything and counts nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Open;
+
+impl Guard for Open {}

@@ -1,0 +1,194 @@
+//! [`IdempotencyLayer`]: what is configured, and what the services it makes share.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use hapax_core::address::{AddressScheme, Space};
+use hapax_core::engine::Engine;
+use hapax_core::fingerprint::HmacKey;
+use hapax_core::store::Store;
+use http::Method;
+use http::header::HeaderName;
+use tokio_util::task::TaskTracker;
+use tower_layer::Layer;
+
+use crate::http::cors::Cors;
+use crate::http::guard::{Guard, Open};
+use crate::http::key::IDEMPOTENCY_KEY;
+use crate::http::pattern::Pattern;
+use crate::http::route::{Route, Routes};
+use crate::http::scope::Scopes;
+use crate::http::service::Idempotency;
+use crate::http::wait::Waiters;
+use crate::tokens::{self, Random};
+
+/// Makes services whose requests happen once. Clones share everything.
+///
+/// See the [module](crate::http) for an example.
+pub struct IdempotencyLayer<S> {
+    shared: Arc<Shared<S>>,
+}
+
+impl<S> Clone for IdempotencyLayer<S> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S> fmt::Debug for IdempotencyLayer<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IdempotencyLayer").field("routes", &self.shared.settings().routes).finish_non_exhaustive()
+    }
+}
+
+/// What may change while requests run.
+#[derive(Clone)]
+pub struct Settings {
+    /// What each route says.
+    pub routes: Routes,
+    /// Whose key it is.
+    pub scopes: Arc<dyn Scopes>,
+    /// Rates, breaker, counts.
+    pub guard: Arc<dyn Guard>,
+    /// The fields that may carry the key.
+    pub key_headers: Vec<HeaderName>,
+    /// Keys of keyed fingerprints, the current one and older ones.
+    pub fingerprint_keys: Vec<HmacKey>,
+    /// Who may read answers in a browser.
+    pub cors: Option<Cors>,
+}
+
+/// What the services of a layer share.
+pub(crate) struct Shared<S> {
+    pub(crate) engine: Arc<Engine<S, Random>>,
+    pub(crate) waiters: Arc<Waiters>,
+    /// Attempts that run, and ends that are still to be recorded.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) scheme: AddressScheme,
+    pub(crate) space: Space,
+    settings: RwLock<Arc<Settings>>,
+}
+
+impl<S> Shared<S> {
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<S: Store + 'static> IdempotencyLayer<S> {
+    /// Protects POST and PATCH by keys in that store. `scopes` tells whose key it is: a closure over the head of the
+    /// request, or [`single_tenant`](crate::http::single_tenant) where there is one caller only.
+    pub fn new(store: S, scopes: impl Scopes) -> Self {
+        Self::with_scheme(store, AddressScheme::default(), scopes)
+    }
+
+    /// The same, with a text that names how addresses are made. Another text makes other addresses of the same keys.
+    pub fn with_scheme(store: S, scheme: AddressScheme, scopes: impl Scopes) -> Self {
+        let settings = Settings {
+            routes: Routes::default(),
+            scopes: Arc::new(scopes),
+            guard: Arc::new(Open),
+            key_headers: vec![IDEMPOTENCY_KEY],
+            fingerprint_keys: Vec::new(),
+            cors: None,
+        };
+        let shared = Shared {
+            engine: Arc::new(Engine::new(store, tokens::random as Random)),
+            waiters: Arc::default(),
+            tasks: TaskTracker::new(),
+            scheme,
+            space: SPACE.clone(),
+            settings: RwLock::new(Arc::new(settings)),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// What POST and PATCH get where no other route matches.
+    #[must_use]
+    pub fn with_default_route(self, route: Route) -> Self {
+        self.changed(|settings| settings.routes = settings.routes.clone().with_default(route))
+    }
+
+    /// A route of its own for those methods and paths.
+    #[must_use]
+    pub fn with_route(self, methods: &[Method], pattern: Pattern, route: Route) -> Self {
+        self.changed(|settings| settings.routes = settings.routes.clone().with(methods, pattern, route))
+    }
+
+    /// The fields that may carry the key, instead of `Idempotency-Key`.
+    #[must_use]
+    pub fn with_key_headers(self, names: Vec<HeaderName>) -> Self {
+        self.changed(|settings| settings.key_headers = names)
+    }
+
+    /// Keys of keyed fingerprints: those that a route's recipe names, and older ones that records were made with.
+    #[must_use]
+    pub fn with_fingerprint_keys(self, keys: Vec<HmacKey>) -> Self {
+        self.changed(|settings| settings.fingerprint_keys = keys)
+    }
+
+    /// Rates per caller, a circuit breaker, counts.
+    #[must_use]
+    pub fn with_guard(self, guard: impl Guard) -> Self {
+        self.changed(|settings| settings.guard = Arc::new(guard))
+    }
+
+    /// Who may read refusals and replays in a browser.
+    #[must_use]
+    pub fn with_cors(self, cors: Cors) -> Self {
+        self.changed(|settings| settings.cors = Some(cors))
+    }
+
+    /// The settings as they stand.
+    #[must_use]
+    pub fn settings(&self) -> Arc<Settings> {
+        self.shared.settings()
+    }
+
+    /// Replaces the settings, for all services of this layer. Requests that run keep the ones they began with.
+    pub fn replace(&self, settings: Settings) {
+        *self.shared.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+    }
+
+    fn changed(self, change: impl FnOnce(&mut Settings)) -> Self {
+        let mut settings = (*self.shared.settings()).clone();
+        change(&mut settings);
+        self.replace(settings);
+        self
+    }
+
+    /// The rules over the store, for background work and operators.
+    #[must_use]
+    pub fn engine(&self) -> &Arc<Engine<S, Random>> {
+        &self.shared.engine
+    }
+
+    /// How many attempts run, or wait for their end to be recorded.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.shared.tasks.len()
+    }
+
+    /// Waits until every attempt has ended and its end is recorded. Stop taking requests first.
+    pub async fn drain(&self) {
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+}
+
+/// Keys of requests, apart from those of webhooks and of hapax itself.
+static SPACE: std::sync::LazyLock<Space> = std::sync::LazyLock::new(|| named("http"));
+
+/// A space of that name, which a developer chose.
+#[expect(clippy::expect_used, reason = "the names are constants of this crate, and a test reads them")]
+pub(crate) fn named(name: &'static str) -> Space {
+    Space::new(name).expect("a short word")
+}
+
+impl<S, I> Layer<I> for IdempotencyLayer<S> {
+    type Service = Idempotency<S, I>;
+
+    fn layer(&self, inner: I) -> Self::Service {
+        Idempotency::new(Arc::clone(&self.shared), inner)
+    }
+}

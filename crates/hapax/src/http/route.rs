@@ -1,0 +1,387 @@
+//! What a route says: [`Route`], and which route a request is on: [`Routes`].
+//!
+//! By default POST and PATCH are protected and must carry a key; everything else passes through.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax_core::fingerprint::Recipe;
+use hapax_core::limits::BODY_BYTES_MAX;
+use hapax_core::record::{OnLapse, Policy};
+use http::header::HeaderName;
+use http::{HeaderMap, Method, StatusCode};
+
+use crate::http::key::KeyRules;
+use crate::http::path;
+use crate::http::pattern::Pattern;
+
+/// What becomes of a key after an answer that may or may not be final.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Then {
+    /// It may run again.
+    Ready,
+    /// The answer is recorded and replayed.
+    Completed,
+    /// Nobody knows; it gets reconciled.
+    Unknown,
+}
+
+/// What a retry gets while the first request is running.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum InFlight {
+    /// 409 at once.
+    #[default]
+    Conflict,
+    /// 202 at once.
+    Accepted,
+    /// The answer if it comes in this time, otherwise 409.
+    Wait(Duration),
+}
+
+/// For whom a key is unique.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KeyPer {
+    /// One caller. The same key on another path is a mismatch.
+    #[default]
+    Caller,
+    /// One caller, method and path. The same key on another path is another key.
+    Route,
+}
+
+/// Whether the rules are applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Mode {
+    /// Nothing is refused or replayed; what would have been is counted and logged.
+    Observe,
+    /// Applied.
+    #[default]
+    Enforce,
+}
+
+/// Where a business identifier is found.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LabelSource {
+    /// The label's name.
+    pub name: String,
+    /// In the answer rather than in the request.
+    pub in_answer: bool,
+    /// A JSON pointer (RFC 6901).
+    pub pointer: String,
+}
+
+/// A field that says when a request was made, set or signed by somebody trusted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RequestAge {
+    /// The field: seconds or milliseconds since 1970, or an HTTP date.
+    pub header: HeaderName,
+    /// Older requests are refused.
+    pub age_max: Duration,
+}
+
+/// What a route says. Begin with [`Route::new`] and change what differs.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Route {
+    /// Whether its requests are protected at all.
+    pub protected: bool,
+    /// Whether they must carry a key.
+    pub required: bool,
+    /// Applied, or only observed.
+    pub mode: Mode,
+    /// What is frozen with a record: lease, retention, what a lapse means.
+    pub policy: Policy,
+    /// After a complete 500 or 503, or another error of the service itself.
+    pub on_server_error: Then,
+    /// After a complete 502 or 504: somebody in between may have lost a success.
+    pub on_gateway_error: Then,
+    /// After a panic of the handler.
+    pub on_panic: Then,
+    /// What a retry gets while the first request is running.
+    pub in_flight: InFlight,
+    /// For whom a key is unique.
+    pub key_per: KeyPer,
+    /// What keys are accepted.
+    pub key_rules: KeyRules,
+    /// What must be equal for two requests to be the same.
+    pub recipe: Recipe,
+    /// Larger requests are refused.
+    pub request_bytes_max: usize,
+    /// Larger answers are passed on and not kept.
+    pub answer_bytes_max: usize,
+    /// Whether `Set-Cookie` is recorded and replayed.
+    pub keep_cookies: bool,
+    /// Statuses that are passed on and leave the key ready.
+    pub not_stored: Vec<StatusCode>,
+    /// Older requests are refused.
+    pub request_age: Option<RequestAge>,
+    /// Asks before each replay whether this caller may still see it.
+    pub replay_check: bool,
+    /// New keys per second of one caller.
+    pub new_keys_per_second: Option<u32>,
+    /// Requests with a key, per second of one caller.
+    pub lookups_per_second: Option<u32>,
+    /// Business identifiers to find a record by.
+    pub labels: Vec<LabelSource>,
+    /// A mismatch is 400, as Stripe has it.
+    pub mismatch_is_400: bool,
+}
+
+/// The largest request that is read: it is held in memory while it runs.
+const REQUEST_BYTES_MAX: usize = 1024 * 1024;
+
+impl Default for Route {
+    fn default() -> Self {
+        Self {
+            protected: true,
+            required: true,
+            mode: Mode::Enforce,
+            policy: Policy::default(),
+            on_server_error: Then::Ready,
+            on_gateway_error: Then::Unknown,
+            on_panic: Then::Unknown,
+            in_flight: InFlight::Conflict,
+            key_per: KeyPer::Caller,
+            key_rules: KeyRules::default(),
+            recipe: Recipe::new(),
+            request_bytes_max: REQUEST_BYTES_MAX,
+            answer_bytes_max: BODY_BYTES_MAX,
+            keep_cookies: false,
+            not_stored: vec![
+                StatusCode::UNAUTHORIZED,
+                StatusCode::REQUEST_TIMEOUT,
+                StatusCode::TOO_EARLY,
+                StatusCode::TOO_MANY_REQUESTS,
+            ],
+            request_age: None,
+            replay_check: false,
+            new_keys_per_second: None,
+            lookups_per_second: None,
+            labels: Vec::new(),
+            mismatch_is_400: false,
+        }
+    }
+}
+
+macro_rules! with {
+    ($($(#[$docs:meta])* $with:ident => $field:ident: $kind:ty;)*) => {
+        $(
+            $(#[$docs])*
+            #[must_use]
+            pub fn $with(mut self, $field: $kind) -> Self {
+                self.$field = $field;
+                self
+            }
+        )*
+    };
+}
+
+impl Route {
+    /// A protected route with the defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A route whose requests pass through.
+    #[must_use]
+    pub fn unprotected() -> Self {
+        Self { protected: false, required: false, ..Self::default() }
+    }
+
+    /// The key may be left out; such a request is not protected.
+    #[must_use]
+    pub fn with_optional_key(mut self) -> Self {
+        self.required = false;
+        self
+    }
+
+    /// How long an answer is replayed, counted from completion.
+    #[must_use]
+    pub fn with_retention(mut self, retention: Duration) -> Self {
+        self.policy.retention_ms = millis(retention);
+        self
+    }
+
+    /// How long an attempt may be silent. It renews its lease while it lives, so this is not a limit on its length.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Duration) -> Self {
+        self.policy.lease_ms = millis(lease);
+        self
+    }
+
+    /// What a lapsed lease means: the process died in the middle.
+    #[must_use]
+    pub fn with_on_lapse(mut self, on_lapse: OnLapse) -> Self {
+        self.policy.on_lapse = on_lapse;
+        self
+    }
+
+    /// How long 410 is answered after an answer has expired.
+    #[must_use]
+    pub fn with_keep_expired(mut self, keep: Duration) -> Self {
+        self.policy.keep_expired_ms = Some(millis(keep));
+        self
+    }
+
+    with! {
+        /// Whether the rules are applied or only observed.
+        with_mode => mode: Mode;
+        /// What a complete 500 or 503 means.
+        with_on_server_error => on_server_error: Then;
+        /// What a complete 502 or 504 means.
+        with_on_gateway_error => on_gateway_error: Then;
+        /// What a panic of the handler means.
+        with_on_panic => on_panic: Then;
+        /// What a retry gets while the first request is running.
+        with_in_flight => in_flight: InFlight;
+        /// For whom a key is unique.
+        with_key_per => key_per: KeyPer;
+        /// What keys are accepted.
+        with_key_rules => key_rules: KeyRules;
+        /// What must be equal for two requests to be the same.
+        with_recipe => recipe: Recipe;
+        /// The largest request.
+        with_request_bytes_max => request_bytes_max: usize;
+        /// The largest answer that is kept.
+        with_answer_bytes_max => answer_bytes_max: usize;
+        /// Whether `Set-Cookie` is recorded and replayed.
+        with_keep_cookies => keep_cookies: bool;
+        /// Statuses that are passed on and leave the key ready.
+        with_not_stored => not_stored: Vec<StatusCode>;
+        /// Business identifiers to find a record by.
+        with_labels => labels: Vec<LabelSource>;
+    }
+
+    /// Of two routes that may apply the greater one lets less pass.
+    fn strictness(&self) -> (bool, Mode, bool) {
+        (self.protected, self.mode, self.required)
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A route with the requests it is for.
+#[derive(Clone, Debug)]
+struct Rule {
+    methods: Vec<Method>,
+    pattern: Pattern,
+    route: Arc<Route>,
+}
+
+/// The routes of a service.
+#[derive(Clone)]
+pub struct Routes {
+    /// The most specific first.
+    rules: Vec<Rule>,
+    default: Arc<Route>,
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.rules.iter().map(|rule| (&rule.methods, rule.pattern.as_str()))).finish()
+    }
+}
+
+impl Default for Routes {
+    fn default() -> Self {
+        Self::new(Route::new())
+    }
+}
+
+impl Routes {
+    /// That route for POST and PATCH on every path.
+    #[must_use]
+    pub fn new(default: Route) -> Self {
+        Self { rules: Vec::new(), default: Arc::new(default) }
+    }
+
+    /// Another default.
+    #[must_use]
+    pub fn with_default(mut self, default: Route) -> Self {
+        self.default = Arc::new(default);
+        self
+    }
+
+    /// Another route for those methods and paths. Of several that match, the most specific pattern counts.
+    #[must_use]
+    pub fn with(mut self, methods: &[Method], pattern: Pattern, route: Route) -> Self {
+        let rule = Rule { methods: methods.to_vec(), pattern, route: Arc::new(route) };
+        let place = self.rules.partition_point(|other| other.pattern.specificity() >= rule.pattern.specificity());
+        self.rules.insert(place, rule);
+        self
+    }
+
+    /// The route of POST and PATCH where no other matches.
+    #[must_use]
+    pub fn default_route(&self) -> &Arc<Route> {
+        &self.default
+    }
+
+    /// The route that a request is on; `None` where it passes through because of its method. An ambiguous path is on
+    /// the strictest of the routes it may be taken for.
+    #[must_use]
+    pub fn find(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<&Arc<Route>> {
+        let method = path::effective_method(method, headers);
+        if path::is_plain(path) {
+            return self.of(&method, path);
+        }
+        let readings = path::readings(path);
+        readings.iter().filter_map(|path| self.of(&method, path)).max_by_key(|route| route.strictness())
+    }
+
+    fn of(&self, method: &Method, path: &str) -> Option<&Arc<Route>> {
+        let matching = self.rules.iter().find(|rule| rule.methods.contains(method) && rule.pattern.matches(path));
+        match matching {
+            Some(rule) => Some(&rule.route),
+            None if *method == Method::POST || *method == Method::PATCH => Some(&self.default),
+            None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routes() -> Routes {
+        let pattern = |text: &str| text.parse::<Pattern>().unwrap();
+        Routes::new(Route::new().with_optional_key())
+            .with(&[Method::POST], pattern("/open/{*rest}"), Route::unprotected())
+            .with(&[Method::POST, Method::PUT], pattern("/pay"), Route::new())
+    }
+
+    fn is_required(routes: &Routes, method: &Method, path: &str) -> Option<bool> {
+        let route = routes.find(method, path, &HeaderMap::new())?;
+        Some(route.protected && route.required)
+    }
+
+    #[test]
+    fn post_and_patch_are_protected_and_the_rest_passes() {
+        let routes = Routes::default();
+        assert_eq!(is_required(&routes, &Method::POST, "/x"), Some(true));
+        assert_eq!(is_required(&routes, &Method::PATCH, "/x"), Some(true));
+        for method in [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::PUT, Method::DELETE] {
+            assert_eq!(is_required(&routes, &method, "/x"), None);
+        }
+    }
+
+    #[test]
+    fn a_route_may_protect_put_and_leave_others_alone() {
+        let routes = routes();
+        assert_eq!(is_required(&routes, &Method::PUT, "/pay"), Some(true));
+        assert_eq!(is_required(&routes, &Method::PUT, "/other"), None);
+        assert_eq!(is_required(&routes, &Method::POST, "/open/x"), Some(false));
+        assert_eq!(is_required(&routes, &Method::POST, "/other"), Some(false));
+    }
+
+    #[test]
+    fn an_ambiguous_path_is_on_the_strictest_route() {
+        let routes = routes();
+        for path in ["//pay", "/open/../pay", "/%70ay", "/open/%2e%2e/pay", "/open/..%2Fpay"] {
+            assert_eq!(is_required(&routes, &Method::POST, path), Some(true), "{path}");
+        }
+    }
+}

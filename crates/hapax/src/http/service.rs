@@ -1,0 +1,238 @@
+//! The way of a request: key, scope, body, claim, and then the work, a replay or a refusal.
+//!
+//! Everything from the claim on runs in a task of its own. A client that hangs up cancels nothing and frees nothing.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hapax_core::store::Store;
+use http::request::Parts;
+use http::{HeaderMap, Request, Response};
+use http_body::Body;
+use tower_service::Service;
+
+use crate::http::body::AnswerBody;
+use crate::http::guard::Seen as Saw;
+use crate::http::layer::{Settings, Shared};
+use crate::http::refusal::{Problem, Refusal};
+use crate::http::route::{Mode, Route};
+use crate::http::scope::NoScope;
+use crate::http::settle::{self, Call, Step};
+use crate::http::{RequestId, key, observing, read_request};
+use crate::{clock, observe};
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A service whose requests happen once. Made by [`IdempotencyLayer`](crate::http::IdempotencyLayer).
+pub struct Idempotency<S, I> {
+    shared: Arc<Shared<S>>,
+    inner: I,
+}
+
+impl<S, I> Idempotency<S, I> {
+    pub(crate) fn new(shared: Arc<Shared<S>>, inner: I) -> Self {
+        Self { shared, inner }
+    }
+}
+
+impl<S, I: Clone> Clone for Idempotency<S, I> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), inner: self.inner.clone() }
+    }
+}
+
+impl<S, I> std::fmt::Debug for Idempotency<S, I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Idempotency")
+    }
+}
+
+type Answer<I, ResBody, ReqBody> = Result<Response<AnswerBody<ResBody>>, <I as Service<Request<ReqBody>>>::Error>;
+
+impl<S, I, ReqBody, ResBody> Service<Request<ReqBody>> for Idempotency<S, I>
+where
+    S: Store + 'static,
+    I: Service<Request<ReqBody>, Response = Response<ResBody>> + Clone + Send + 'static,
+    I::Future: Send,
+    I::Error: Send,
+    ReqBody: Body<Data = Bytes> + From<Bytes> + Send + 'static,
+    ReqBody::Error: Into<BoxError> + Send,
+    ResBody: Body<Data = Bytes> + Send + 'static,
+    ResBody::Error: Send,
+{
+    type Response = Response<AnswerBody<ResBody>>;
+    type Error = I::Error;
+    type Future = Pin<Box<dyn Future<Output = Answer<I, ResBody, ReqBody>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), I::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
+        // The one that was polled ready is called; its clone waits for the next request.
+        let clone = self.inner.clone();
+        let inner = std::mem::replace(&mut self.inner, clone);
+        let settings = self.shared.settings();
+        let route = settings.routes.find(request.method(), request.uri().path(), request.headers()).cloned();
+        match route {
+            Some(route) if route.protected && route.mode == Mode::Enforce => {
+                Box::pin(protect(Arc::clone(&self.shared), settings, route, inner, request))
+            }
+            Some(route) if route.protected => {
+                Box::pin(observing::pass(Arc::clone(&self.shared), settings, route, inner, request))
+            }
+            other => Box::pin(pass(inner, request, if other.is_some() { "route" } else { "method" })),
+        }
+    }
+}
+
+/// Passes a request through.
+pub(crate) async fn pass<I, ReqBody, ResBody>(
+    mut inner: I,
+    request: Request<ReqBody>,
+    why: &'static str,
+) -> Answer<I, ResBody, ReqBody>
+where
+    I: Service<Request<ReqBody>, Response = Response<ResBody>>,
+{
+    observe::passed_through(why);
+    Ok(inner.call(request).await?.map(AnswerBody::passed))
+}
+
+async fn protect<S, I, ReqBody, ResBody>(
+    shared: Arc<Shared<S>>,
+    settings: Arc<Settings>,
+    route: Arc<Route>,
+    inner: I,
+    request: Request<ReqBody>,
+) -> Answer<I, ResBody, ReqBody>
+where
+    S: Store + 'static,
+    I: Service<Request<ReqBody>, Response = Response<ResBody>> + Send + 'static,
+    I::Future: Send,
+    I::Error: Send,
+    ReqBody: Body<Data = Bytes> + From<Bytes> + Send + 'static,
+    ReqBody::Error: Into<BoxError> + Send,
+    ResBody: Body<Data = Bytes> + Send + 'static,
+    ResBody::Error: Send,
+{
+    let found = key::read(request.headers(), &settings.key_headers, &route.key_rules, clock::wall_ms());
+    if matches!(found, Ok(None)) && !route.required {
+        return pass(inner, request, "no-key").await;
+    }
+    let (parts, body) = request.into_parts();
+    let asked = Asked { cors: origin_of(&parts), request_id: parts.extensions.get().cloned() };
+    let key = match found {
+        Ok(Some(key)) => key,
+        Ok(None) => {
+            read_request::drain(&parts, body).await;
+            return Ok(asked.refuse(&settings, key_missing(&settings)));
+        }
+        Err(bad) => {
+            read_request::drain(&parts, body).await;
+            return Ok(asked.refuse(&settings, Refusal::new(Problem::KeyMalformed, bad.to_string())));
+        }
+    };
+    let call = match prepare(&settings, &route, key, parts, body).await {
+        Ok(call) => call,
+        Err(refusal) => return Ok(asked.refuse(&settings, refusal)),
+    };
+    let at = settle::address(&shared, &call);
+    let settling = settle::settle(Arc::clone(&shared), Arc::clone(&settings), call, at.clone(), inner);
+    let step = match shared.tasks.spawn(settling).await {
+        Ok(step) => step,
+        Err(_) => Step::Refuse(Refusal::new(Problem::OutcomeUnknown, "hapax failed in the middle; send it again")),
+    };
+    let step = match step {
+        Step::Wait(wait) => settle::wait(&shared, &at, wait).await,
+        step => step,
+    };
+    Ok(match step {
+        Step::Answer(answer) => answer,
+        Step::Replay(answer) => asked.replay(&settings, answer),
+        Step::Accepted(after) => asked.replay(&settings, settle::accepted(after)),
+        Step::Refuse(refusal) => {
+            settings.guard.saw(at.scope(), Saw::Refused(refusal.problem));
+            asked.refuse(&settings, refusal)
+        }
+        Step::Wait(_) => asked.refuse(&settings, settle::in_progress(Duration::ZERO)),
+    })
+}
+
+fn key_missing(settings: &Settings) -> Refusal {
+    let name = settings.key_headers.first().map_or("Idempotency-Key", |name| name.as_str());
+    let detail =
+        format!("this request changes something and has no `{name}`; send a new random key with it, such as a UUID");
+    Refusal::new(Problem::KeyMissing, detail)
+}
+
+/// Whose key it is, and the whole request.
+async fn prepare<B>(
+    settings: &Settings,
+    route: &Arc<Route>,
+    key: hapax_core::address::Key,
+    parts: Parts,
+    body: B,
+) -> Result<Call, Refusal>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let scope = match settings.scopes.of(&parts).await {
+        Ok(scope) => scope,
+        Err(no_scope) => {
+            read_request::drain(&parts, body).await;
+            return Err(refusal_of(no_scope));
+        }
+    };
+    if let Some(age) = &route.request_age
+        && let Err(refusal) = read_request::check_age(&parts.headers, age, clock::wall_ms())
+    {
+        read_request::drain(&parts, body).await;
+        return Err(refusal);
+    }
+    let body = read_request::body(&parts, body, route.request_bytes_max).await?;
+    Ok(Call { parts, body, route: Arc::clone(route), scope, key })
+}
+
+pub(crate) fn refusal_of(no_scope: NoScope) -> Refusal {
+    match no_scope {
+        NoScope::Missing(detail) => Refusal::new(Problem::ScopeMissing, detail),
+        NoScope::Unavailable(detail) => {
+            Refusal::new(Problem::ScopeUnavailable, detail).with_retry_after(Duration::from_secs(1))
+        }
+    }
+}
+
+/// What an answer of the layer's own needs to know of its request.
+struct Asked {
+    cors: HeaderMap,
+    request_id: Option<RequestId>,
+}
+
+/// The fields that decide about cross-origin answers.
+fn origin_of(parts: &Parts) -> HeaderMap {
+    let origin = parts.headers.get(http::header::ORIGIN);
+    origin.map(|origin| (http::header::ORIGIN, origin.clone())).into_iter().collect()
+}
+
+impl Asked {
+    fn refuse<B>(&self, settings: &Settings, refusal: Refusal) -> Response<AnswerBody<B>> {
+        observe::refused(refusal.problem.code());
+        let request_id = self.request_id.as_ref().map(|id| &*id.0);
+        tracing::info!(code = refusal.problem.code(), status = refusal.status.as_u16(), request_id, "refused");
+        self.replay(settings, refusal.into_response(request_id))
+    }
+
+    fn replay<B>(&self, settings: &Settings, answer: Response<Bytes>) -> Response<AnswerBody<B>> {
+        let mut answer = answer.map(AnswerBody::whole);
+        if let Some(cors) = &settings.cors {
+            cors.apply(&self.cors, answer.headers_mut());
+        }
+        answer
+    }
+}

@@ -1,0 +1,342 @@
+//! The claim, and what follows from it. Runs in a task of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hapax_core::address::{Address, Key, Scope, Space};
+use hapax_core::engine::{EngineError, Reply};
+use hapax_core::fingerprint::Fingerprinter;
+use hapax_core::record::{AttemptId, State};
+use hapax_core::store::{Seen, Store};
+use hapax_core::transition::{Answer, Claimant, Event};
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use http_body::Body;
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+use tower_service::Service;
+
+use crate::claim::Claim;
+use crate::http::attempt::Attempt;
+use crate::http::body::AnswerBody;
+use crate::http::capture;
+use crate::http::guard::Seen as Saw;
+use crate::http::layer::{Settings, Shared};
+use crate::http::path::effective_method;
+use crate::http::refusal::{Problem, Refusal, seconds};
+use crate::http::route::{InFlight, KeyPer, Route};
+use crate::http::service::refusal_of;
+use crate::http::{read_request, replay};
+use crate::{observe, tokens};
+
+/// The field that tells the service behind which attempt this is. It only grows: a fencing token.
+pub const IDEMPOTENCY_ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
+
+/// How long a client that prefers to wait may do so.
+const PREFER_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// How soon to come back while another attempt runs: most end within a second.
+const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How soon to come back while nobody knows: reconciling takes longer.
+const UNKNOWN_RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// How soon to come back while the store is away.
+const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// A request with all that is needed to claim its key.
+pub(crate) struct Call {
+    pub(crate) parts: Parts,
+    pub(crate) body: Bytes,
+    pub(crate) route: Arc<Route>,
+    pub(crate) scope: Scope,
+    pub(crate) key: Key,
+}
+
+/// What comes of a claim.
+pub(crate) enum Step<B> {
+    /// The service's answer.
+    Answer(Response<AnswerBody<B>>),
+    /// The recorded one.
+    Replay(Response<Bytes>),
+    /// Somebody runs it; come back after that.
+    Accepted(Duration),
+    /// Somebody runs it; wait for the answer, at most that long.
+    Wait(Duration),
+    /// None.
+    Refuse(Refusal),
+}
+
+/// Where the record of a request is.
+pub(crate) fn address<S>(shared: &Shared<S>, call: &Call) -> Address {
+    address_in(&shared.space, &shared.scheme, call)
+}
+
+pub(crate) fn address_in(space: &Space, scheme: &hapax_core::address::AddressScheme, call: &Call) -> Address {
+    match call.route.key_per {
+        KeyPer::Caller => Address::new(scheme, space, &call.scope, &call.key),
+        KeyPer::Route => {
+            let mut hash = Sha256::new();
+            let method = effective_method(&call.parts.method, &call.parts.headers);
+            for part in [method.as_str(), call.parts.uri.path()] {
+                hash.update((part.len() as u64).to_le_bytes());
+                hash.update(part);
+            }
+            let digest: String = hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+            let space = Space::new(&format!("{}:{digest}", space.as_str())).unwrap_or_else(|_| space.clone());
+            Address::new(scheme, &space, &call.scope, &call.key)
+        }
+    }
+}
+
+/// Claims the key and does what follows.
+pub(crate) async fn settle<S, I, ReqBody, ResBody>(
+    shared: Arc<Shared<S>>,
+    settings: Arc<Settings>,
+    call: Call,
+    at: Address,
+    inner: I,
+) -> Step<ResBody>
+where
+    S: Store + 'static,
+    I: Service<Request<ReqBody>, Response = Response<ResBody>>,
+    ReqBody: From<Bytes>,
+    ResBody: Body<Data = Bytes>,
+{
+    let attempt_id = AttemptId::from_bytes(tokens::random());
+    let reply = match claim(&shared, &settings, &call, &at, attempt_id).await {
+        Ok(reply) => reply,
+        Err(refusal) => return Step::Refuse(refusal),
+    };
+    count(&reply, &settings, &at);
+    match reply.answer {
+        Answer::Proceed => run(&shared, call, at, attempt_id, reply, inner).await,
+        Answer::Replay => match may_replay(&settings, &call).await {
+            Ok(()) => recorded(&reply.seen),
+            Err(refusal) => Step::Refuse(refusal),
+        },
+        Answer::Busy => busy(&reply.seen, &call),
+        Answer::Accepted => Step::Accepted(due(&reply.seen)),
+        Answer::Undecided => Step::Refuse(undecided()),
+        Answer::Mismatch => Step::Refuse(mismatch(&call.route)),
+        Answer::Gone => Step::Refuse(Refusal::new(
+            Problem::KeyExpired,
+            "the key was used and its answer is no longer kept; send a new key if the request is a new one",
+        )),
+        _ => Step::Refuse(store_unavailable("the store gave an answer that makes no sense here")),
+    }
+}
+
+/// The claim itself, behind rates and breaker.
+async fn claim<S: Store + 'static>(
+    shared: &Shared<S>,
+    settings: &Settings,
+    call: &Call,
+    at: &Address,
+    attempt_id: AttemptId,
+) -> Result<Reply, Refusal> {
+    let (guard, route) = (&settings.guard, &*call.route);
+    guard.look_up(at.scope(), route).map_err(|wait| too_many("look-ups", wait))?;
+    guard.store().map_err(|wait| store_unavailable("the store has failed several times").with_retry_after(wait))?;
+    if let Err(wait) = guard.new_key(at.scope(), route) {
+        spare_known_keys(shared, at, wait).await?;
+    }
+    let method = effective_method(&call.parts.method, &call.parts.headers);
+    let fields = read_request::fields(&call.parts);
+    let compared = read_request::compared(&call.parts, method.as_str(), &fields, &call.body);
+    let fingerprints = Fingerprinter::new(compared, &route.recipe, &settings.fingerprint_keys)
+        .map_err(|error| store_unavailable(&error.to_string()))?;
+    let labels = capture::labels(&route.labels, false, &call.body);
+    let event = Event::Claim {
+        by: Claimant::Client,
+        attempt_id,
+        fingerprints: &fingerprints,
+        policy: route.policy,
+        labels: &labels,
+    };
+    let begun = Instant::now();
+    let claimed = shared.engine.apply(at, &event, None).await;
+    observe::store_took("claim", begun.elapsed().as_secs_f64());
+    guard.store_answered(!matches!(claimed, Err(EngineError::Store(_))));
+    claimed.map_err(|error| refused_claim(&error, at))
+}
+
+fn refused_claim(error: &EngineError, at: &Address) -> Refusal {
+    tracing::warn!(id = %at.id(), %error, "a claim could not be proved");
+    if let EngineError::Store(error) = error {
+        observe::store_failed(error);
+    }
+    store_unavailable("the store could not prove the claim")
+}
+
+/// A caller over its rate of new keys may still come back for a known one.
+async fn spare_known_keys<S: Store + 'static>(shared: &Shared<S>, at: &Address, wait: Duration) -> Result<(), Refusal> {
+    match shared.engine.store().get(at).await {
+        Ok(seen) if seen.stored.is_some() => Ok(()),
+        Ok(_) => Err(too_many("new keys", wait)),
+        Err(error) => Err(refused_claim(&error.into(), at)),
+    }
+}
+
+fn count(reply: &Reply, settings: &Settings, at: &Address) {
+    let attempt = reply.record().map_or(0, |record| record.attempt);
+    let (outcome, saw) = match reply.answer {
+        Answer::Proceed if attempt <= 1 => ("created", Saw::Created),
+        Answer::Proceed => ("retried", Saw::Duplicate),
+        Answer::Replay => ("replayed", Saw::Duplicate),
+        Answer::Busy => ("in_progress", Saw::Duplicate),
+        Answer::Accepted => ("accepted", Saw::Duplicate),
+        Answer::Undecided => ("unknown", Saw::Duplicate),
+        Answer::Mismatch => ("mismatch", Saw::Mismatch),
+        _ => ("gone", Saw::Duplicate),
+    };
+    observe::claimed(outcome);
+    settings.guard.saw(at.scope(), saw);
+}
+
+async fn run<S, I, ReqBody, ResBody>(
+    shared: &Arc<Shared<S>>,
+    call: Call,
+    at: Address,
+    attempt_id: AttemptId,
+    reply: Reply,
+    mut inner: I,
+) -> Step<ResBody>
+where
+    S: Store + 'static,
+    I: Service<Request<ReqBody>, Response = Response<ResBody>>,
+    ReqBody: From<Bytes>,
+    ResBody: Body<Data = Bytes>,
+{
+    let Call { mut parts, body, route, .. } = call;
+    let (attempt, checkpoint) = reply.record().map_or((1, None), |record| (record.attempt, record.checkpoint.clone()));
+    parts.headers.insert(IDEMPOTENCY_ATTEMPT, HeaderValue::from(attempt));
+    // What is recorded must be what every retry can read.
+    parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    parts.extensions.insert(Claim::new(at.clone(), attempt, checkpoint));
+    let request = Request::from_parts(parts, ReqBody::from(body));
+    let attempt = Attempt::new(shared, &route, at, attempt_id, reply);
+    // A panic before the first await is one in the middle, too.
+    match attempt.run(async move { inner.call(request).await }).await {
+        Ok(answer) => Step::Answer(answer),
+        Err(refusal) => Step::Refuse(refusal),
+    }
+}
+
+async fn may_replay(settings: &Settings, call: &Call) -> Result<(), Refusal> {
+    if !call.route.replay_check {
+        return Ok(());
+    }
+    match settings.scopes.may_replay(&call.parts).await {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Refusal::new(
+            Problem::ReplayRefused,
+            "this caller may not see the recorded answer any more; ask whoever grants access",
+        )),
+        Err(no_scope) => Err(refusal_of(no_scope)),
+    }
+}
+
+fn recorded<B>(seen: &Seen) -> Step<B> {
+    match replay::response(seen) {
+        Some(answer) => Step::Replay(answer),
+        None => Step::Refuse(Refusal::new(
+            Problem::AnswerNotKept,
+            "the request was carried out and its answer was too large or streamed, so it was not kept; \
+             it is not run again; look the result up",
+        )),
+    }
+}
+
+fn busy<B>(seen: &Seen, call: &Call) -> Step<B> {
+    match (call.route.in_flight, preferred_wait(&call.parts)) {
+        _ if !is_running(seen) => Step::Refuse(in_progress(due(seen))),
+        (InFlight::Wait(most), Some(asked)) => Step::Wait(asked.min(most.max(PREFER_WAIT_MAX))),
+        (InFlight::Wait(most), None) => Step::Wait(most),
+        (_, Some(asked)) if !asked.is_zero() => Step::Wait(asked.min(PREFER_WAIT_MAX)),
+        (InFlight::Accepted, _) => Step::Accepted(BUSY_RETRY_AFTER),
+        (InFlight::Conflict, _) => Step::Refuse(in_progress(BUSY_RETRY_AFTER)),
+    }
+}
+
+/// `Prefer: wait=N` (RFC 7240). The first one counts; what is not understood is ignored.
+fn preferred_wait(parts: &Parts) -> Option<Duration> {
+    let lines = parts.headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok());
+    lines.flat_map(|line| line.split(',')).find_map(|preference| {
+        let (name, value) = preference.split(';').next()?.split_once('=')?;
+        let seconds = value.trim().trim_matches('"').parse::<u64>().ok()?;
+        name.trim().eq_ignore_ascii_case("wait").then(|| Duration::from_secs(seconds))
+    })
+}
+
+/// Waits for the answer of the attempt that runs.
+pub(crate) async fn wait<S, B>(shared: &Shared<S>, at: &Address, wait: Duration) -> Step<B>
+where
+    S: Store + 'static,
+{
+    let _waiting = observe::Gauge::waiting();
+    match shared.waiters.wait(&shared.engine, at, wait).await {
+        Some(seen) => match seen.stored.as_ref().map(|stored| stored.record.state) {
+            Some(State::Completed) => recorded(&seen),
+            Some(State::Unknown | State::Dead) => Step::Refuse(undecided()),
+            _ => Step::Refuse(in_progress(due(&seen))),
+        },
+        None => Step::Refuse(in_progress(BUSY_RETRY_AFTER)),
+    }
+}
+
+fn is_running(seen: &Seen) -> bool {
+    seen.stored.as_ref().is_some_and(|stored| stored.record.state == State::Running)
+}
+
+fn due(seen: &Seen) -> Duration {
+    Duration::from_millis(seen.due_in_ms())
+}
+
+/// 202 for a request that somebody runs.
+pub(crate) fn accepted(after: Duration) -> Response<Bytes> {
+    let mut response = Response::new(Bytes::from_static(br#"{"state":"running"}"#));
+    *response.status_mut() = StatusCode::ACCEPTED;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(http::header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(RETRY_AFTER, HeaderValue::from(seconds(after)));
+    response
+}
+
+pub(crate) fn in_progress(after: Duration) -> Refusal {
+    Refusal::new(
+        Problem::InProgress,
+        "a request with this key is being carried out; send the same request again after a while",
+    )
+    .with_retry_after(after)
+}
+
+fn undecided() -> Refusal {
+    Refusal::new(
+        Problem::OutcomeUnknown,
+        "an earlier request with this key may or may not have been carried out, and this is being found out; \
+         nothing is run meanwhile; send the same request again later",
+    )
+    .with_retry_after(UNKNOWN_RETRY_AFTER)
+}
+
+fn mismatch(route: &Route) -> Refusal {
+    let refusal = Refusal::new(
+        Problem::KeyReused,
+        "the key was used for another request (method, path, content type or body differ); send a new key with this one",
+    );
+    if route.mismatch_is_400 { refusal.with_status(StatusCode::BAD_REQUEST) } else { refusal }
+}
+
+fn too_many(what: &str, wait: Duration) -> Refusal {
+    let detail = format!("this caller uses too many {what} per second; nothing was run; slow down");
+    Refusal::new(Problem::TooMany, detail).with_retry_after(wait)
+}
+
+fn store_unavailable(cause: &str) -> Refusal {
+    let detail = format!("{cause}; nothing was run; send the same request again");
+    Refusal::new(Problem::StoreUnavailable, detail).with_retry_after(STORE_RETRY_AFTER)
+}
