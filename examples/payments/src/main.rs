@@ -1,3 +1,38 @@
-//! A small axum service whose payments happen once.
+//! A small payments service: `cargo run -p payments`, then
+//!
+//! ```text
+//! curl -i localhost:3000/payments -H 'Authorization: Bearer alice-secret' -H 'Idempotency-Key: 8e03978e-40d5' \
+//!      -H 'Content-Type: application/json' -d '{"amount": 1200}'
+//! ```
+//!
+//! twice: the second answer is the first one, replayed.
 
-fn main() {}
+use std::process::ExitCode;
+
+use hapax_sqlite::{Options, Sqlite};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match serve().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+    let store = Sqlite::open(&Options::new("payments.db"))?;
+    let (app, idempotency) = payments::app(store);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    let stop = async {
+        // If the signal cannot be heard, the service simply runs on.
+        let _ = tokio::signal::ctrl_c().await;
+    };
+    axum::serve(listener, app).with_graceful_shutdown(stop).await?;
+    // What runs is finished and recorded before the process ends.
+    idempotency.drain().await;
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! A service that counts, a store that can be taken away, and requests to try them with.
+
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, post};
+use hapax::http::{IdempotencyLayer, NoScope, Scope};
+use hapax_core::address::Address;
+use hapax_core::memory::Memory;
+use hapax_core::record::{Record, Version};
+use hapax_core::store::{ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
+use hapax_testkit::clock::FakeClock;
+use http::request::Parts;
+use http::{Request, StatusCode};
+use http_body_util::BodyExt;
+use tokio::sync::Semaphore;
+use tower::ServiceExt;
+
+/// A store that can be taken away.
+#[derive(Clone, Debug)]
+pub(crate) struct Fickle {
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) down: Arc<AtomicBool>,
+    pub(crate) clock: FakeClock,
+}
+
+impl Default for Fickle {
+    fn default() -> Self {
+        let clock = FakeClock::default();
+        Self { memory: Arc::new(Memory::new(clock.clone())), down: Arc::default(), clock }
+    }
+}
+
+impl Fickle {
+    fn check(&self, op: &'static str) -> Result<(), StoreError> {
+        match self.down.load(Ordering::SeqCst) {
+            true => Err(StoreError::new(op, ErrorKind::Unavailable, "taken away by the test")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Store for Fickle {
+    async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
+        self.check("swap")?;
+        self.memory.swap(at, expect, next).await
+    }
+    async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
+        self.check("get")?;
+        self.memory.get(at).await
+    }
+    async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {
+        self.memory.scan(query).await
+    }
+    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+        self.memory.reap(limit).await
+    }
+    async fn health(&self) -> Result<Health, StoreError> {
+        self.memory.health().await
+    }
+}
+
+/// What the service behind the layer has done, and what it is to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Work {
+    pub(crate) runs: Arc<AtomicU32>,
+    /// Runs wait here until a test lets them go.
+    pub(crate) gate: Arc<Semaphore>,
+    /// Told when a run has begun.
+    pub(crate) begun: Arc<Semaphore>,
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        let open = Semaphore::new(Semaphore::MAX_PERMITS);
+        Self { runs: Arc::default(), gate: Arc::new(open), begun: Arc::new(Semaphore::new(0)) }
+    }
+}
+
+impl Work {
+    pub(crate) fn held() -> Self {
+        Self { gate: Arc::new(Semaphore::new(0)), ..Self::default() }
+    }
+
+    pub(crate) fn runs(&self) -> u32 {
+        self.runs.load(Ordering::SeqCst)
+    }
+
+    /// Waits until a run has begun.
+    pub(crate) async fn has_begun(&self) {
+        self.begun.acquire().await.unwrap().forget();
+    }
+
+    pub(crate) fn let_go(&self) {
+        self.gate.add_permits(1);
+    }
+
+    async fn run(&self) -> u32 {
+        let run = self.runs.fetch_add(1, Ordering::SeqCst) + 1;
+        self.begun.add_permits(1);
+        self.gate.acquire().await.unwrap().forget();
+        run
+    }
+}
+
+async fn pay(State(work): State<Work>, request: Request<Body>) -> Response {
+    let attempt = request.headers().get("idempotency-attempt").cloned();
+    let encoding = request.headers().get("accept-encoding").cloned();
+    let run = work.run().await;
+    let mut response = (StatusCode::CREATED, format!("paid, run {run}")).into_response();
+    let headers = response.headers_mut();
+    headers.insert("x-attempt", attempt.unwrap_or_else(|| "none".parse().unwrap()));
+    headers.insert("x-encoding", encoding.unwrap_or_else(|| "none".parse().unwrap()));
+    headers.append("link", "</1>".parse().unwrap());
+    headers.append("link", "</2>".parse().unwrap());
+    headers.insert("set-cookie", "a=1".parse().unwrap());
+    headers.insert("date", "Thu, 01 Jan 1970 00:00:00 GMT".parse().unwrap());
+    response
+}
+
+/// Answers with the status in the path.
+async fn status(State(work): State<Work>, axum::extract::Path(status): axum::extract::Path<u16>) -> Response {
+    let run = work.run().await;
+    (StatusCode::from_u16(status).unwrap(), format!("run {run}")).into_response()
+}
+
+#[expect(clippy::panic, reason = "the test wants to see what a panic does")]
+async fn panics(State(work): State<Work>) -> Response {
+    work.run().await;
+    panic!("on purpose")
+}
+
+/// A body of that many bytes.
+async fn large(State(work): State<Work>, axum::extract::Path(bytes): axum::extract::Path<usize>) -> Response {
+    work.run().await;
+    vec![b'x'; bytes].into_response()
+}
+
+/// A body that breaks off.
+async fn broken(State(work): State<Work>) -> Response {
+    work.run().await;
+    let frames = [Ok::<_, std::io::Error>("half"), Err(std::io::Error::other("cut"))];
+    Body::from_stream(futures_util::stream::iter(frames)).into_response()
+}
+
+pub(crate) fn by_tenant(parts: &Parts) -> Result<Scope, NoScope> {
+    let tenant = parts.headers.get("x-tenant").and_then(|value| value.to_str().ok());
+    let tenant = tenant.ok_or_else(|| NoScope::Missing("say who you are in X-Tenant".into()))?;
+    Scope::new(tenant).map_err(|error| NoScope::Missing(error.to_string()))
+}
+
+pub(crate) fn layer(store: &Fickle) -> IdempotencyLayer<Fickle> {
+    IdempotencyLayer::new(store.clone(), by_tenant)
+}
+
+pub(crate) fn app(work: &Work, layer: IdempotencyLayer<Fickle>) -> Router {
+    Router::new()
+        .route("/pay", any(pay))
+        .route("/status/{status}", post(status))
+        .route("/panic", post(panics))
+        .route("/large/{bytes}", post(large))
+        .route("/broken", post(broken))
+        .with_state(work.clone())
+        .layer(layer)
+}
+
+/// A request of alice's with that key.
+pub(crate) fn request(path: &str, key: &str) -> Request<Body> {
+    let builder = Request::post(path).header("x-tenant", "alice").header("content-type", "application/json");
+    builder.header("idempotency-key", key).body(Body::from(r#"{"amount":1}"#)).unwrap()
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Got {
+    pub(crate) status: u16,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Got {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    pub(crate) fn is_replay(&self) -> bool {
+        self.header("idempotent-replayed") == Some("true")
+    }
+
+    /// The last part of a problem's type.
+    pub(crate) fn code(&self) -> String {
+        let document: serde_json::Value = serde_json::from_str(&self.body).unwrap_or_default();
+        document["type"].as_str().unwrap_or_default().trim_start_matches("urn:hapax:problem:").to_owned()
+    }
+}
+
+pub(crate) async fn send(app: &Router, request: Request<Body>) -> Got {
+    let (head, body) = app.clone().oneshot(request).await.unwrap().into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    Got { status: head.status.as_u16(), headers: head.headers, body: String::from_utf8(bytes.to_vec()).unwrap() }
+}
