@@ -299,7 +299,7 @@ async fn a_slow_attempt_keeps_its_lease() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_may_wait_for_the_answer() {
     let (store, work) = (Fickle::default(), Work::held());
-    let (pattern, route) = route_on("/pay", Route::new().with_in_flight(InFlight::Wait(Duration::from_secs(10))));
+    let (pattern, route) = route_on("/pay", Route::new().with_in_flight(InFlight::Wait));
     let app = app(&work, layer(&store).with_route(&[Method::POST], pattern, route));
     let ask = |app: &axum::Router| {
         let app = app.clone();
@@ -327,7 +327,7 @@ async fn a_retry_may_wait_for_the_answer() {
 #[tokio::test(start_paused = true)]
 async fn a_client_may_ask_for_the_wait_and_only_a_hundred_may_wait() {
     let (store, work) = (Fickle::default(), Work::held());
-    let app = app(&work, layer(&store));
+    let app = app(&work, layer(&store).with_default_route(Route::new().with_wait_max(Duration::from_secs(60))));
     let ask = |app: &axum::Router, prefer: &'static str| {
         let app = app.clone();
         let mut request = request("/pay", "k");

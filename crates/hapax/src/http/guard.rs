@@ -12,6 +12,9 @@ use crate::http::route::Route;
 /// How long to stay away.
 pub type Wait = Duration;
 
+/// Told once whether the store proved a claim.
+pub type Report = Box<dyn FnOnce(bool) + Send>;
+
 /// Something that happened to a caller's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seen {
@@ -43,16 +46,13 @@ pub trait Guard: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether the store may be asked for a claim.
+    /// Whether the store may be asked for a claim, and who wants to know whether it proved it.
     ///
     /// # Errors
     /// How long to stay away.
-    fn store(&self) -> Result<(), Wait> {
-        Ok(())
+    fn store(&self) -> Result<Option<Report>, Wait> {
+        Ok(None)
     }
-
-    /// The store was asked for a claim, and proved it or not.
-    fn store_answered(&self, _proved: bool) {}
 
     /// Something happened to a caller's request.
     fn saw(&self, _caller: &Scope, _seen: Seen) {}

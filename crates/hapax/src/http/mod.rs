@@ -69,7 +69,7 @@ mod wait;
 
 pub use body::AnswerBody;
 pub use cors::Cors;
-pub use guard::{Guard, Open, Seen, Wait};
+pub use guard::{Guard, Open, Report, Seen, Wait};
 pub use hapax_core::address::Scope;
 pub use key::{IDEMPOTENCY_KEY, KeyFormat, KeyRules, KeySyntax};
 pub use layer::{IdempotencyLayer, Settings};

@@ -35,8 +35,8 @@ pub enum InFlight {
     Conflict,
     /// 202 at once.
     Accepted,
-    /// The answer if it comes in this time, otherwise 409.
-    Wait(Duration),
+    /// The answer if it comes within the route's `wait_max`, otherwise 409.
+    Wait,
 }
 
 /// For whom a key is unique.
@@ -99,6 +99,8 @@ pub struct Route {
     pub on_panic: Then,
     /// What a retry gets while the first request is running.
     pub in_flight: InFlight,
+    /// How long a retry may wait for the answer, where the route or the client (`Prefer: wait=N`) asks for it.
+    pub wait_max: Duration,
     /// For whom a key is unique.
     pub key_per: KeyPer,
     /// What keys are accepted.
@@ -130,6 +132,9 @@ pub struct Route {
 /// The largest request that is read: it is held in memory while it runs.
 const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 
+/// Most clients give up after ten seconds or more.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
 impl Default for Route {
     fn default() -> Self {
         Self {
@@ -141,6 +146,7 @@ impl Default for Route {
             on_gateway_error: Then::Unknown,
             on_panic: Then::Unknown,
             in_flight: InFlight::Conflict,
+            wait_max: WAIT_MAX,
             key_per: KeyPer::Caller,
             key_rules: KeyRules::default(),
             recipe: Recipe::new(),
@@ -235,6 +241,8 @@ impl Route {
         with_on_panic => on_panic: Then;
         /// What a retry gets while the first request is running.
         with_in_flight => in_flight: InFlight;
+        /// How long a retry may wait for the answer.
+        with_wait_max => wait_max: Duration;
         /// For whom a key is unique.
         with_key_per => key_per: KeyPer;
         /// What keys are accepted.

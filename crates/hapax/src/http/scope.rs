@@ -28,7 +28,7 @@ pub trait Scopes: Send + Sync + 'static {
     fn of<'a>(&'a self, parts: &'a Parts) -> Asked<'a, Scope>;
 
     /// Whether the caller may still see what was recorded for it. Asked where the route has a replay check.
-    fn may_replay<'a>(&'a self, _parts: &'a Parts) -> Asked<'a, bool> {
+    fn may_replay<'a>(&'a self, _parts: &'a Parts, _caller: &'a Scope) -> Asked<'a, bool> {
         Box::pin(std::future::ready(Ok(true)))
     }
 }

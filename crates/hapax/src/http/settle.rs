@@ -34,9 +34,6 @@ use crate::{observe, tokens};
 /// The field that tells the service behind which attempt this is. It only grows: a fencing token.
 pub const IDEMPOTENCY_ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
 
-/// How long a client that prefers to wait may do so.
-const PREFER_WAIT_MAX: Duration = Duration::from_secs(60);
-
 /// How soon to come back while another attempt runs: most end within a second.
 const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -113,7 +110,7 @@ where
     count(&reply, &settings, &at);
     match reply.answer {
         Answer::Proceed => run(&shared, call, at, attempt_id, reply, inner).await,
-        Answer::Replay => match may_replay(&settings, &call).await {
+        Answer::Replay => match may_replay(&settings, &call, at.scope()).await {
             Ok(()) => recorded(&reply.seen),
             Err(refusal) => Step::Refuse(refusal),
         },
@@ -139,7 +136,8 @@ async fn claim<S: Store + 'static>(
 ) -> Result<Reply, Refusal> {
     let (guard, route) = (&settings.guard, &*call.route);
     guard.look_up(at.scope(), route).map_err(|wait| too_many("look-ups", wait))?;
-    guard.store().map_err(|wait| store_unavailable("the store has failed several times").with_retry_after(wait))?;
+    let turn =
+        guard.store().map_err(|wait| store_unavailable("the store has failed several times").with_retry_after(wait))?;
     if let Err(wait) = guard.new_key(at.scope(), route) {
         spare_known_keys(shared, at, wait).await?;
     }
@@ -159,7 +157,9 @@ async fn claim<S: Store + 'static>(
     let begun = Instant::now();
     let claimed = shared.engine.apply(at, &event, None).await;
     observe::store_took("claim", begun.elapsed().as_secs_f64());
-    guard.store_answered(!matches!(claimed, Err(EngineError::Store(_))));
+    if let Some(report) = turn {
+        report(!matches!(claimed, Err(EngineError::Store(_))));
+    }
     claimed.map_err(|error| refused_claim(&error, at))
 }
 
@@ -225,11 +225,11 @@ where
     }
 }
 
-async fn may_replay(settings: &Settings, call: &Call) -> Result<(), Refusal> {
+async fn may_replay(settings: &Settings, call: &Call, caller: &Scope) -> Result<(), Refusal> {
     if !call.route.replay_check {
         return Ok(());
     }
-    match settings.scopes.may_replay(&call.parts).await {
+    match settings.scopes.may_replay(&call.parts, caller).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(Refusal::new(
             Problem::ReplayRefused,
@@ -251,13 +251,13 @@ fn recorded<B>(seen: &Seen) -> Step<B> {
 }
 
 fn busy<B>(seen: &Seen, call: &Call) -> Step<B> {
+    let most = call.route.wait_max;
     match (call.route.in_flight, preferred_wait(&call.parts)) {
         _ if !is_running(seen) => Step::Refuse(in_progress(due(seen))),
-        (InFlight::Wait(most), Some(asked)) => Step::Wait(asked.min(most.max(PREFER_WAIT_MAX))),
-        (InFlight::Wait(most), None) => Step::Wait(most),
-        (_, Some(asked)) if !asked.is_zero() => Step::Wait(asked.min(PREFER_WAIT_MAX)),
+        (_, Some(asked)) if !asked.is_zero() => Step::Wait(asked.min(most)),
+        (InFlight::Wait, None) => Step::Wait(most),
         (InFlight::Accepted, _) => Step::Accepted(BUSY_RETRY_AFTER),
-        (InFlight::Conflict, _) => Step::Refuse(in_progress(BUSY_RETRY_AFTER)),
+        (InFlight::Conflict | InFlight::Wait, _) => Step::Refuse(in_progress(BUSY_RETRY_AFTER)),
     }
 }
 
