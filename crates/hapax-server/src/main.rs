@@ -1,3 +1,99 @@
-//! The binary `hapax`.
+//! The binary `hapax`: reads the flags, loads the configuration, runs the command.
+//!
+//! It ends with 0 where all went well, 2 where flags or configuration are wrong, 1 otherwise. Left to others: everything
+//! else.
 
-fn main() {}
+use std::error::Error;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use hapax_server::cli::{Cli, Command, ConfigCommand, Flags, RoutesArgs};
+use hapax_server::config::{self, Config, ConfigErrors, Sources};
+use hapax_server::{audit_routes, run};
+
+/// Flags or configuration are wrong; also the code for flags that do not exist.
+const EXIT_CONFIGURATION: u8 = 2;
+
+/// Why a command failed.
+enum Failure {
+    Configuration(ConfigErrors),
+    Other(Box<dyn Error + Send + Sync>),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Proxy(flags) => proxy(&flags),
+        Command::Config { command: ConfigCommand::Check(flags) } => check(&flags),
+        Command::Config { command: ConfigCommand::Show { origin, flags } } => show(&flags, origin),
+        Command::Config { command: ConfigCommand::Default } => print(config::DEFAULT_FILE),
+        Command::Routes(args) => routes(args),
+    };
+    done.unwrap_or_else(|failure| report(&failure))
+}
+
+fn proxy(flags: &Flags) -> Result<ExitCode, Failure> {
+    let sources = flags.sources(environment());
+    let config = load(&sources)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::Other(error.into()))?;
+    runtime.block_on(run::proxy(config, sources)).map_err(Failure::Other)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(flags: &Flags) -> Result<ExitCode, Failure> {
+    let config = load(&flags.sources(environment()))?;
+    let mut text = String::new();
+    for warning in config.warnings() {
+        text.push_str(&format!("note: {warning}\n"));
+    }
+    let file = config.file.as_ref().map_or_else(|| "no file".to_owned(), |path| path.display().to_string());
+    let (store, routes) = (config.store.backend.shown(), config.routes.len());
+    text.push_str(&format!("The configuration is sound ({file}; store {store}; {routes} routes).\n"));
+    print(&text)
+}
+
+/// Shows what could be read also where something is wrong: that is when people look.
+fn show(flags: &Flags, origin: bool) -> Result<ExitCode, Failure> {
+    let explained = config::explain(&flags.sources(environment()));
+    print(&config::show(&explained.settings, origin))?;
+    explained.config.map(|_| ExitCode::SUCCESS).map_err(Failure::Configuration)
+}
+
+fn routes(args: RoutesArgs) -> Result<ExitCode, Failure> {
+    let config = load(&args.sources(environment()))?;
+    audit_routes::run(&config, args.log).map_err(Failure::Other)
+}
+
+fn load(sources: &Sources) -> Result<Config, Failure> {
+    config::load(sources).map_err(Failure::Configuration)
+}
+
+/// The environment as text. What is not UTF-8 becomes something that no setting accepts.
+fn environment() -> Vec<(String, String)> {
+    let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
+    std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
+}
+
+/// A reader that has gone away, as `head` does, is no failure.
+fn print(text: &str) -> Result<ExitCode, Failure> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Other(error.into())),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn report(failure: &Failure) -> ExitCode {
+    match failure {
+        Failure::Configuration(errors) => {
+            for problem in &errors.0 {
+                eprintln!("error: {problem}");
+            }
+            ExitCode::from(EXIT_CONFIGURATION)
+        }
+        Failure::Other(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

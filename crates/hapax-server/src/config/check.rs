@@ -1,0 +1,249 @@
+//! Which values fit together.
+//!
+//! Each check names what is wrong and what to write instead. They run when a configuration is loaded, so that
+//! `hapax config check`, a start and a reload can never disagree. Left to others: single values (`value`).
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use http::Uri;
+
+use super::model::{Backend, Config};
+use super::problem::{Origin, nearest};
+use super::read_scope::is_loopback;
+use super::reader::Reader;
+use super::secret;
+use super::units::show_duration;
+
+/// Shorter tokens can be guessed.
+const TOKEN_CHARS_MIN: usize = 16;
+
+/// No timeout and no retention is longer: more is a unit mistaken for another.
+pub(super) const DURATION_MAX: Duration = Duration::from_millis(hapax_core::limits::DURATION_MS_MAX);
+
+/// PostgreSQL cuts longer names off.
+const SCHEMA_CHARS_MAX: usize = 63;
+
+/// More connections would make smaller batches, not more writes.
+const STORE_CONNECTIONS_MAX: u32 = 64;
+
+/// How much is logged, from nothing to everything.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Checks everything but policies.
+pub(super) fn config(reader: &mut Reader<'_>, config: &Config, without_upstream: bool) {
+    upstream(reader, config, without_upstream);
+    addresses(reader, config);
+    store(reader, config);
+    keys(reader, config);
+    secrets(reader, config);
+    log_level(reader, &config.log.level);
+    timeouts(reader, config);
+}
+
+fn upstream(reader: &mut Reader<'_>, config: &Config, without_upstream: bool) {
+    let to = &config.upstream.to;
+    if reader.settings.iter().any(|setting| setting.key == "upstream.to" && setting.origin == Origin::Default) {
+        if !without_upstream {
+            reader.refuse(&[], "no upstream is named; pass --to URL or set `upstream.to`");
+        }
+        return;
+    }
+    if to.path_and_query().is_some_and(|path| path != "/") {
+        let message =
+            "`upstream.to` has a path; name scheme, host and port only, since paths are passed on as they come";
+        reader.refuse(&["upstream.to"], message);
+    }
+    if config.upstream.h2c && to.scheme_str() == Some("https") {
+        let message = "`upstream.h2c` is HTTP/2 without TLS, but `upstream.to` is https; remove it";
+        reader.refuse(&["upstream.h2c"], message);
+    }
+    if leads_to(to, config.server.from) {
+        let message = format!(
+            "`upstream.to` is {}, where hapax itself listens (`server.from`), so requests would go round; name the API's address",
+            to.authority().map_or("", |authority| authority.as_str())
+        );
+        reader.refuse(&["upstream.to", "server.from"], message);
+    }
+    if config.admin.from.is_some_and(|admin| leads_to(to, admin)) {
+        let message = "`upstream.to` is the address of the admin listener (`admin.from`); name the API's address";
+        reader.refuse(&["upstream.to", "admin.from"], message);
+    }
+    if config.ask.as_ref().is_some_and(|ask| leads_to(&ask.url, config.server.from)) {
+        let message = "`ask.url` leads to hapax itself (`server.from`), so requests would go round; name the endpoint's own address";
+        reader.refuse(&["ask.url", "server.from"], message);
+    }
+}
+
+/// True where the URL certainly leads to a listener at that address.
+fn leads_to(url: &Uri, listener: SocketAddr) -> bool {
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("https") { 443 } else { 80 });
+    let host = url.host().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
+    let listens = listener.ip().to_canonical();
+    let same = address.is_some_and(|address| address.to_canonical() == listens);
+    // A listener on all addresses is reached by loopback, and `localhost` by either family.
+    let by_loopback = is_loopback(host) && listens.is_unspecified();
+    let unspecified =
+        address.is_some_and(|address| address.is_unspecified()) && (listens.is_loopback() || listens.is_unspecified());
+    let by_name = host.eq_ignore_ascii_case("localhost") && (listens.is_loopback() || listens.is_unspecified());
+    port == listener.port() && port != 0 && (same || by_loopback || unspecified || by_name)
+}
+
+fn addresses(reader: &mut Reader<'_>, config: &Config) {
+    let from = config.server.from;
+    let Some(admin) = config.admin.from else { return };
+    let overlap = admin.ip() == from.ip() || admin.ip().is_unspecified() || from.ip().is_unspecified();
+    if admin.port() == from.port() && admin.port() != 0 && overlap {
+        let message = format!("`admin.from` and `server.from` are both at port {}; choose another port", admin.port());
+        reader.refuse(&["admin.from", "server.from"], message);
+    }
+}
+
+fn store(reader: &mut Reader<'_>, config: &Config) {
+    let store = &config.store;
+    if store.strict && store.backend == Backend::Memory {
+        let message =
+            "`store.strict` asks for a store that loses nothing, and `memory:` loses all at exit; choose another store";
+        reader.refuse(&["store.url", "store.strict"], message);
+    }
+    if store.connections.get() > STORE_CONNECTIONS_MAX {
+        let message = format!(
+            "`store.connections` is above {STORE_CONNECTIONS_MAX}; batches would only get smaller, so lower it"
+        );
+        reader.refuse(&["store.connections"], message);
+    }
+    let is_letter = |c: char| c.is_ascii_lowercase() || c == '_' || c.is_ascii_digit();
+    let name = &store.schema;
+    let begins_well = name.starts_with(|c: char| !c.is_ascii_digit()) && !name.starts_with("pg_");
+    if !(begins_well && name.len() <= SCHEMA_CHARS_MAX && name.chars().all(is_letter)) {
+        let message = format!(
+            "`store.schema` must be up to {SCHEMA_CHARS_MAX} lower-case letters, digits and underscores, not beginning with a \
+             digit or pg_"
+        );
+        reader.refuse(&["store.schema"], message);
+    }
+    if let Backend::Sqlite { path } = &store.backend {
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
+            let message = format!("`store.url`: the directory `{}` does not exist; create it", directory.display());
+            reader.refuse(&["store.url"], message);
+        }
+    }
+}
+
+fn keys(reader: &mut Reader<'_>, config: &Config) {
+    let headers = &config.keys.headers;
+    if headers.is_empty() {
+        reader.refuse(&["keys.headers"], "`keys.headers` names none; write \"Idempotency-Key\"");
+    }
+    let other_use =
+        ["authorization", "cookie", "host", "content-length", "content-type", "connection", "transfer-encoding"];
+    for name in headers.iter().filter(|name| other_use.contains(&name.as_str())) {
+        reader.refuse(
+            &["keys.headers"],
+            format!("`keys.headers` names `{name}`, which holds something else; choose another"),
+        );
+    }
+    let ids = config.fingerprint.current.iter().chain(&config.fingerprint.older);
+    let mut seen: Vec<&str> = Vec::new();
+    for key in ids {
+        let keyed = hapax_core::fingerprint::HmacKey::new(&key.id, key.secret.expose().as_bytes());
+        if let Err(why) = keyed {
+            reader.refuse(&FINGERPRINT_KEYS, format!("the fingerprint key `{}` is not accepted: {why}", key.id));
+        }
+        if seen.contains(&key.id.as_str()) {
+            reader.refuse(
+                &FINGERPRINT_KEYS,
+                format!("two fingerprint keys are called `{}`; give each its own id", key.id),
+            );
+        }
+        seen.push(&key.id);
+    }
+}
+
+/// Where a fingerprint key may have been set.
+const FINGERPRINT_KEYS: [&str; 3] = ["fingerprint.key_file", "fingerprint.key", "fingerprint.older_key_files"];
+
+fn secrets(reader: &mut Reader<'_>, config: &Config) {
+    let token = config.admin.token.as_ref();
+    if token.is_some_and(|token| token.expose().chars().count() < TOKEN_CHARS_MIN) {
+        let message =
+            format!("`admin.token` has fewer than {TOKEN_CHARS_MIN} characters and could be guessed; use a longer one");
+        reader.refuse(&["admin.token", "admin.token_file"], message);
+    }
+    let Some(path) = reader.file.filter(|path| secret::is_public(path)) else { return };
+    let has_password = matches!(&config.store.backend, Backend::Postgres { url, .. } if url.expose().contains('@'));
+    let held = [("admin.token", true), ("fingerprint.key", true), ("store.url", has_password)];
+    for (key, is_secret) in held {
+        let in_file = |origin: &Origin| matches!(origin, Origin::File { .. });
+        let set =
+            |name: &str| reader.settings.iter().find(|setting| setting.key == name).map(|setting| &setting.origin);
+        // A secret that stands in a file of its own was checked there.
+        let inline = set(key).is_some_and(in_file) && !set(&format!("{key}_file")).is_some_and(in_file);
+        if is_secret && inline {
+            let path = path.display();
+            let message = format!(
+                "`{key}` is a secret, and anyone on this machine can read `{path}`; run `chmod o-rwx {path}` or set `{key}_file`"
+            );
+            reader.refuse(&[key], message);
+        }
+    }
+}
+
+fn log_level(reader: &mut Reader<'_>, text: &str) {
+    for directive in text.split(',') {
+        let level = directive.rsplit('=').next().unwrap_or(directive).trim();
+        if !LEVELS.contains(&level) {
+            let close = nearest(level, LEVELS).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
+            let message = format!(
+                "`log.level` must be {}, or such as \"info,hapax_server=debug\", not {level:?}{close}",
+                LEVELS.join(", ")
+            );
+            reader.refuse(&["log.level"], message);
+        }
+    }
+}
+
+/// A timeout of nothing fails every request; one of years is a mistaken unit.
+fn timeouts(reader: &mut Reader<'_>, config: &Config) {
+    let (server, upstream, store) = (&config.server, &config.upstream, &config.store);
+    let all = [
+        ("server.header_timeout", server.header_timeout),
+        ("server.body_timeout", server.body_timeout),
+        ("server.write_timeout", server.write_timeout),
+        ("server.keep_alive", server.keep_alive),
+        ("upstream.connect_timeout", upstream.connect_timeout),
+        ("upstream.answer_timeout", upstream.answer_timeout),
+        ("store.timeout", store.timeout),
+        ("store.breaker_pause", store.breaker_pause),
+    ];
+    let ask = config.ask.as_ref().map(|ask| ("ask.timeout", ask.timeout));
+    for (key, value) in all.into_iter().chain(ask) {
+        above_zero(reader, &[key], key, value);
+    }
+    for (key, value) in [("server.drain", server.drain), ("upstream.idle_timeout", upstream.idle_timeout)] {
+        not_endless(reader, &[key], key, value);
+    }
+    if server.header_bytes_max < 1024 {
+        reader.refuse(
+            &["server.header_bytes_max"],
+            "`server.header_bytes_max` is below 1KiB, too little for honest requests; raise it",
+        );
+    }
+}
+
+/// Refuses a duration of nothing, and one of more than ten years.
+pub(super) fn above_zero(reader: &mut Reader<'_>, keys: &[&str], name: &str, value: Duration) {
+    if value.is_zero() {
+        reader.refuse(keys, format!("`{name}` is 0; write a duration above 0"));
+    }
+    not_endless(reader, keys, name, value);
+}
+
+fn not_endless(reader: &mut Reader<'_>, keys: &[&str], name: &str, value: Duration) {
+    if value > DURATION_MAX {
+        let message = format!("`{name}` is {}, more than ten years; check its unit", show_duration(value));
+        reader.refuse(keys, message);
+    }
+}

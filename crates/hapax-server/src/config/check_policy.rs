@@ -1,0 +1,215 @@
+//! Which values of a policy fit together, and which routes fit beside each other.
+//!
+//! A route is checked as it is in force, with what it inherits; the problem is shown where somebody set one of the values
+//! involved. Left to others: everything outside of policies (`check`).
+
+use std::time::Duration;
+
+use hapax_core::limits::{BODY_BYTES_MAX, KEY_CHARS_MAX, LABEL_BYTES_MAX, LABEL_COUNT_MAX, REQUEST_BYTES_MAX};
+use http::Method;
+
+use super::check::above_zero;
+use super::model::{Config, Route};
+use super::policy::{Counted, KeyFormat, Policy, ReplayCheck};
+use super::reader::Reader;
+use super::units::{show_duration, show_size};
+
+/// A shorter lease lapses by a hiccup of the store.
+const LEASE_MIN: Duration = Duration::from_secs(1);
+
+/// A client, or something between, gives up before a longer wait ends.
+const WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// The length of a UUID with its hyphens.
+const UUID_CHARS: u8 = 36;
+
+/// Checks the default policy, then each route, in the order of the file.
+pub(super) fn policies(reader: &mut Reader<'_>, config: &Config) {
+    policy(&mut Place { reader, route: None }, &config.defaults, config);
+    for (at, route) in config.routes.iter().enumerate() {
+        policy(&mut Place { reader, route: Some(at) }, &route.policy, config);
+        methods(&mut Place { reader, route: Some(at) }, route);
+        let same = |other: &&Route| {
+            other.path.equals(&route.path) && other.methods.iter().any(|method| route.methods.contains(method))
+        };
+        if let Some(other) = config.routes[..at].iter().find(same) {
+            let shared = other.methods.iter().find(|method| route.methods.contains(method)).map_or("", Method::as_str);
+            let message = format!("another route already says what holds for {shared} {}; join the two", other.path);
+            Place { reader, route: Some(at) }.refuse(&["path"], message);
+        }
+    }
+}
+
+/// Whose policy is checked: a route's, or the default one.
+struct Place<'r, 'a> {
+    reader: &'r mut Reader<'a>,
+    route: Option<usize>,
+}
+
+impl Place<'_, '_> {
+    /// The keys under which a value of this policy may have been set, the nearest first.
+    fn keys(&self, names: &[&str]) -> Vec<String> {
+        let own = |at: usize| names.iter().map(move |name| format!("route[{at}].{name}"));
+        let inherited = names.iter().map(|name| format!("defaults.{name}"));
+        self.route.into_iter().flat_map(own).chain(inherited).collect()
+    }
+
+    /// Notes a problem of this policy, unless the default one, from which it was inherited, has the same.
+    fn refuse(&mut self, names: &[&str], message: impl Into<String>) {
+        self.refuse_beside(names, &[], message);
+    }
+
+    fn refuse_beside(&mut self, names: &[&str], others: &[&str], message: impl Into<String>) {
+        let keys = self.keys(names);
+        let keys: Vec<&str> = keys.iter().map(String::as_str).chain(others.iter().copied()).collect();
+        let before = self.reader.problems.len();
+        self.reader.refuse(&keys, message);
+        self.forget_repeats(before);
+    }
+
+    /// Removes problems after the first `before` that were noted already.
+    fn forget_repeats(&mut self, before: usize) {
+        for problem in self.reader.problems.split_off(before) {
+            if !self.reader.problems.contains(&problem) {
+                self.reader.problems.push(problem);
+            }
+        }
+    }
+}
+
+fn policy(place: &mut Place<'_, '_>, policy: &Policy, config: &Config) {
+    times(place, policy, config.upstream.answer_timeout);
+    sizes(place, policy);
+    key_rules(place, policy);
+    request_age(place, policy);
+    fingerprint(place, policy, config);
+    labels(place, policy);
+    if policy.replay_check == ReplayCheck::Ask && config.ask.is_none() {
+        place.refuse(&["replay_check"], "`replay_check = \"ask\"` needs an endpoint; set `ask.url`");
+    }
+}
+
+fn times(place: &mut Place<'_, '_>, policy: &Policy, answer_timeout: Duration) {
+    let optional = [("keep_expired", policy.keep_expired), ("key_age_max", policy.key_age_max)];
+    let given = optional.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    for (name, value) in [("retention", policy.retention), ("lease", policy.lease)].into_iter().chain(given) {
+        let keys = place.keys(&[name]);
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let before = place.reader.problems.len();
+        above_zero(place.reader, &keys, name, value);
+        place.forget_repeats(before);
+    }
+    let retention = policy.retention;
+    if retention.is_zero() {
+        return;
+    }
+    if policy.lease < LEASE_MIN && !policy.lease.is_zero() {
+        place.refuse(&["lease"], "`lease` is below 1s, so a hiccup of the store would end it; raise it");
+    }
+    let shown = show_duration(retention);
+    if retention < policy.lease {
+        let message =
+            format!("`retention` is {shown}, shorter than `lease`, {}; raise it", show_duration(policy.lease));
+        place.refuse(&["retention", "lease"], message);
+    }
+    if retention < answer_timeout {
+        let limit = show_duration(answer_timeout);
+        let message = format!("`retention` is {shown}, shorter than `upstream.answer_timeout`, {limit}; raise it");
+        place.refuse_beside(&["retention"], &["upstream.answer_timeout"], message);
+    }
+    if policy.wait_max > WAIT_MAX {
+        let message =
+            format!("`wait_max` is {}, above 5m, longer than clients wait; lower it", show_duration(policy.wait_max));
+        place.refuse(&["wait_max"], message);
+    }
+}
+
+fn sizes(place: &mut Place<'_, '_>, policy: &Policy) {
+    let limits = [
+        ("request_bytes_max", policy.request_bytes_max, REQUEST_BYTES_MAX),
+        ("answer_bytes_max", policy.answer_bytes_max, BODY_BYTES_MAX),
+    ];
+    for (name, value, limit) in limits {
+        if value > limit {
+            let message =
+                format!("`{name}` is {}, above the limit of {}; lower it", show_size(value), show_size(limit));
+            place.refuse(&[name], message);
+        }
+    }
+}
+
+fn key_rules(place: &mut Place<'_, '_>, policy: &Policy) {
+    let length_min = policy.key_length_min;
+    if length_min == 0 {
+        place.refuse(&["key_length_min"], "`key_length_min` is 0, but an empty key is no key; write 1 or more");
+    }
+    if policy.key_format != KeyFormat::Any && length_min > UUID_CHARS {
+        let message = format!("`key_length_min` is {length_min}, but a UUID has {UUID_CHARS} characters; lower it");
+        place.refuse(&["key_length_min", "key_format"], message);
+    }
+    if policy.key_age_max.is_some() && policy.key_format != KeyFormat::Uuidv7 {
+        let message = "`key_age_max` needs keys that hold their time; set `key_format = \"uuidv7\"`";
+        place.refuse(&["key_age_max", "key_format"], message);
+    }
+    const { assert!(KEY_CHARS_MAX == u8::MAX as usize) };
+}
+
+fn request_age(place: &mut Place<'_, '_>, policy: &Policy) {
+    let names = ["request_age_max", "request_time_header"];
+    match (policy.request_age_max, &policy.request_time_header) {
+        (Some(_), None) => {
+            let message = "`request_age_max` needs the field that holds a request's time; set `request_time_header`";
+            place.refuse(&names, message);
+        }
+        (None, Some(_)) => {
+            let message = "`request_time_header` does nothing without `request_age_max`; set that too";
+            place.refuse(&names, message);
+        }
+        _ => {}
+    }
+    if policy.request_age_max.is_some_and(|age| age.is_zero()) {
+        place.refuse(&names, "`request_age_max` is 0; write a duration above 0");
+    }
+}
+
+fn fingerprint(place: &mut Place<'_, '_>, policy: &Policy, config: &Config) {
+    let names = ["fingerprint", "fingerprint_pointers", "fingerprint_headers"];
+    let needs_pointers = matches!(policy.fingerprint, Counted::Only | Counted::Except);
+    if needs_pointers && policy.fingerprint_pointers.is_empty() {
+        let message = "`fingerprint` is \"only\" or \"except\", which needs JSON pointers; set `fingerprint_pointers`";
+        return place.refuse(&names, message);
+    }
+    let key_id = config.fingerprint.current.as_ref().map(|key| key.id.as_str());
+    if let Err(why) = policy.recipe(key_id) {
+        // A key id that cannot be is reported where the key is checked.
+        if policy.recipe(None).is_err() {
+            place.refuse(&names, format!("`fingerprint` is not accepted: {why}"));
+        }
+    }
+}
+
+fn labels(place: &mut Place<'_, '_>, policy: &Policy) {
+    if policy.labels.len() > LABEL_COUNT_MAX {
+        let message =
+            format!("`labels` has {} entries, above the limit of {LABEL_COUNT_MAX}; remove some", policy.labels.len());
+        place.refuse(&["labels"], message);
+    }
+    let is_sound = |name: &str| {
+        let letters = name.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.'));
+        !name.is_empty() && name.len() <= LABEL_BYTES_MAX / 4 && letters
+    };
+    if let Some(name) = policy.labels.keys().find(|name| !is_sound(name)) {
+        let message = format!("`labels` has the name {name:?}; use letters, digits, dots, underscores and hyphens");
+        place.refuse(&["labels"], message);
+    }
+}
+
+fn methods(place: &mut Place<'_, '_>, route: &Route) {
+    if route.methods.is_empty() {
+        place.refuse(&["methods"], "`methods` names none; write [\"POST\"]");
+    }
+    let passed = [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::CONNECT];
+    if let Some(method) = route.methods.iter().find(|method| passed.contains(method)) {
+        place.refuse(&["methods"], format!("`methods` names {method}, which is never protected; remove it"));
+    }
+}

@@ -1,0 +1,392 @@
+//! The configuration as the rest of the server sees it: plain data, complete, checked.
+//!
+//! Every default stands here. Left to others: reading (`sections`), checking (`check`), what a route may say (`policy`).
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{HeaderName, HeaderValue, Method, Uri};
+
+pub use super::choice::{Dialect, JwtAlgorithm, KeySyntax, LogFormat, Mode};
+use super::network::Network;
+use super::pattern::Pattern;
+use super::policy::Policy;
+use super::secret::Secret;
+
+/// Everything that can be configured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `observe` means that nothing is enforced anywhere; policies below are already resolved accordingly.
+    pub mode: Mode,
+    /// Whose habits answers follow.
+    pub dialect: Dialect,
+    /// Whose key it is.
+    pub scope: Scope,
+    /// The endpoint that names tenants, for the scope `ask` and for `replay_check = "ask"`.
+    pub ask: Option<Ask>,
+    /// The side of the clients.
+    pub server: Server,
+    /// Which web pages of other origins may read answers; `None` adds no header.
+    pub cors: Option<Cors>,
+    /// The API behind.
+    pub upstream: Upstream,
+    /// Where records are kept.
+    pub store: Store,
+    /// How keys are sent.
+    pub keys: Keys,
+    /// What fingerprints are keyed with.
+    pub fingerprint: FingerprintKeys,
+    /// The listener for operators.
+    pub admin: Admin,
+    /// What is logged.
+    pub log: Log,
+    /// What holds for POST and PATCH requests that no route names.
+    pub defaults: Policy,
+    /// The routes, the most specific first.
+    pub routes: Vec<Route>,
+    /// `--new-addresses`: an address scheme other than the store's is accepted.
+    pub new_addresses: bool,
+    /// The file that was read.
+    pub file: Option<PathBuf>,
+}
+
+/// `[server]`: the side of the clients.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// The address to listen on.
+    pub from: SocketAddr,
+    /// Certificate and key files; `None` means plain HTTP.
+    pub tls: Option<Tls>,
+    /// Connections at a time; others wait.
+    pub connections_max: NonZeroU32,
+    /// Fields of a request's header.
+    pub header_count_max: NonZeroU32,
+    /// Bytes of a request's header.
+    pub header_bytes_max: usize,
+    /// How long a request's header may take.
+    pub header_timeout: Duration,
+    /// How long a request's body may make no progress.
+    pub body_timeout: Duration,
+    /// How long a client may not read its answer.
+    pub write_timeout: Duration,
+    /// How long a connection may be idle between requests.
+    pub keep_alive: Duration,
+    /// How long running requests have at shutdown.
+    pub drain: Duration,
+    /// Peers whose `Forwarded` and `X-Forwarded-*` are believed.
+    pub trusted_peers: Vec<Network>,
+}
+
+/// A certificate and its key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tls {
+    /// The certificate chain, PEM.
+    pub cert: PathBuf,
+    /// The private key, PEM.
+    pub key: PathBuf,
+}
+
+/// `[cors]`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cors {
+    /// Origins, or `*`.
+    pub origins: Vec<HeaderValue>,
+    /// Pages may send cookies and other credentials.
+    pub credentials: bool,
+    /// Header fields that pages may read.
+    pub expose_headers: Vec<HeaderName>,
+}
+
+/// `[upstream]`: the API behind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Upstream {
+    /// Scheme, host and port.
+    pub to: Uri,
+    /// How long a connection may take, TLS included.
+    pub connect_timeout: Duration,
+    /// How long a whole answer may take.
+    pub answer_timeout: Duration,
+    /// Certificates that are trusted besides the system's, PEM.
+    pub ca_file: Option<PathBuf>,
+    /// How long a connection is kept for the next request. Shorter than what the upstream allows.
+    pub idle_timeout: Duration,
+    /// Idle connections kept.
+    pub idle_connections_max: NonZeroU32,
+    /// HTTP/2 is offered over TLS.
+    pub h2: bool,
+    /// HTTP/2 is spoken without TLS, unasked.
+    pub h2c: bool,
+    /// The client's `Host` is passed on; otherwise the upstream's own name is sent.
+    pub keep_host: bool,
+}
+
+/// `[store]`: where records are kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Store {
+    /// Which store.
+    pub backend: Backend,
+    /// A store that can lose an acknowledged write is refused.
+    pub strict: bool,
+    /// PostgreSQL: the schema of hapax's tables.
+    pub schema: String,
+    /// PostgreSQL: certificates that are trusted besides the system's, PEM.
+    pub ca_file: Option<PathBuf>,
+    /// PostgreSQL: there is a transaction pooler in front.
+    pub pooler: bool,
+    /// PostgreSQL: connections for writing.
+    pub connections: NonZeroU32,
+    /// How long one operation may take.
+    pub timeout: Duration,
+    /// Failures in a row after which new claims are refused for a while.
+    pub breaker_failures: NonZeroU32,
+    /// How long they are refused before the store is tried again.
+    pub breaker_pause: Duration,
+}
+
+/// A store.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Backend {
+    /// A file on this host.
+    Sqlite {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A database server.
+    Postgres {
+        /// The URL, with its password.
+        url: Secret,
+        /// The URL with nothing secret in it, for people.
+        shown: String,
+    },
+    /// Nothing survives a restart.
+    Memory,
+}
+
+/// `scope` and `anonymous`: whose key it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scope {
+    /// The kinds, which together make the identity; at least one.
+    pub kinds: Vec<ScopeKind>,
+    /// Requests without a credential share one scope.
+    pub anonymous: bool,
+}
+
+/// One part of a caller's identity.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ScopeKind {
+    /// A digest of `Authorization`.
+    Credential,
+    /// A digest of another header that holds a secret.
+    CredentialHeader(HeaderName),
+    /// A digest of a cookie that holds a secret.
+    CredentialCookie(String),
+    /// A name that a gateway in front sets.
+    Header(HeaderName),
+    /// A claim of a verified token.
+    Jwt(Jwt),
+    /// What an authentication endpoint says.
+    Ask(Ask),
+    /// There is one tenant.
+    Single,
+}
+
+/// `[jwt]`: how tokens are verified.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Jwt {
+    /// Algorithms that are accepted; at least one.
+    pub algorithms: Vec<JwtAlgorithm>,
+    /// Where the keys are.
+    pub keys: JwtKeys,
+    /// Audiences of which a token must name one; empty accepts any.
+    pub audience: Vec<String>,
+    /// The issuer that a token must name.
+    pub issuer: Option<String>,
+    /// The claim that names the caller.
+    pub claim: String,
+    /// How far clocks may differ.
+    pub leeway: Duration,
+}
+
+/// Where the keys of tokens are.
+#[derive(Clone, Debug, PartialEq)]
+pub enum JwtKeys {
+    /// One key: a PEM file, or a secret for HS256.
+    File(PathBuf),
+    /// A JWKS in a file.
+    JwksFile(PathBuf),
+    /// A JWKS behind a URL.
+    JwksUrl(Uri),
+}
+
+/// `[ask]`: an endpoint that names the tenant of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ask {
+    /// The endpoint.
+    pub url: Uri,
+    /// The field of its answer that names the tenant.
+    pub tenant_header: HeaderName,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// Fields of the request that it gets to see.
+    pub pass_headers: Vec<HeaderName>,
+    /// How long an answer is remembered.
+    pub cache: Option<Duration>,
+}
+
+/// `[keys]`: how keys are sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Keys {
+    /// The header fields that hold a key, the preferred one first.
+    pub headers: Vec<HeaderName>,
+    /// How a key may be spelled.
+    pub syntax: KeySyntax,
+}
+
+/// `[fingerprint]`: what fingerprints are keyed with.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FingerprintKeys {
+    /// The key for new records; `None` means plain SHA-256.
+    pub current: Option<HmacKey>,
+    /// Keys of records that still stand.
+    pub older: Vec<HmacKey>,
+}
+
+/// A key of fingerprints.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HmacKey {
+    /// What it is called in a record's scheme.
+    pub id: String,
+    /// The key.
+    pub secret: Secret,
+}
+
+/// `[admin]`: the listener for operators.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Admin {
+    /// The address to listen on; `None` for no such listener.
+    pub from: Option<SocketAddr>,
+    /// What a caller has to show for pages about callers.
+    pub token: Option<Secret>,
+}
+
+/// `[log]`: what is logged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Log {
+    /// How.
+    pub format: LogFormat,
+    /// How much: a level, or levels per part such as `info,hapax_server=debug`.
+    pub level: String,
+}
+
+/// `[[route]]`: what holds for some requests.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// Their methods.
+    pub methods: Vec<Method>,
+    /// Their paths.
+    pub path: Pattern,
+    /// What holds, complete.
+    pub policy: Policy,
+}
+
+impl Config {
+    /// The routes that match, the most specific first. The path is normalised.
+    pub fn routes_for<'a>(&'a self, method: &'a Method, path: &'a str) -> impl Iterator<Item = &'a Route> {
+        self.routes.iter().filter(move |route| route.methods.contains(method) && route.path.matches(path))
+    }
+}
+
+impl Backend {
+    /// The store's name and place, without anything secret.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Sqlite { path } => format!("sqlite:{}", path.display()),
+            Self::Postgres { shown, .. } => shown.clone(),
+            Self::Memory => "memory:".to_owned(),
+        }
+    }
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        Self {
+            from: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            tls: None,
+            connections_max: count(10_000),
+            header_count_max: count(100),
+            header_bytes_max: 32 * 1024,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
+            keep_alive: Duration::from_secs(75),
+            drain: Duration::from_secs(30),
+            trusted_peers: Vec::new(),
+        }
+    }
+}
+
+impl Upstream {
+    /// The defaults, in front of that upstream.
+    #[must_use]
+    pub fn new(to: Uri) -> Self {
+        Self {
+            to,
+            connect_timeout: Duration::from_secs(5),
+            answer_timeout: Duration::from_secs(60),
+            ca_file: None,
+            idle_timeout: Duration::from_secs(2),
+            idle_connections_max: count(256),
+            h2: true,
+            h2c: false,
+            keep_host: true,
+        }
+    }
+}
+
+impl Default for Store {
+    fn default() -> Self {
+        Self {
+            backend: Backend::Sqlite { path: "hapax.db".into() },
+            strict: false,
+            schema: "hapax".to_owned(),
+            ca_file: None,
+            pooler: false,
+            connections: count(4),
+            timeout: Duration::from_secs(5),
+            breaker_failures: count(5),
+            breaker_pause: Duration::from_secs(2),
+        }
+    }
+}
+
+impl Default for Keys {
+    fn default() -> Self {
+        Self { headers: vec![HeaderName::from_static("idempotency-key")], syntax: KeySyntax::Lenient }
+    }
+}
+
+impl Default for Admin {
+    fn default() -> Self {
+        Self { from: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9180))), token: None }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { format: LogFormat::Auto, level: "info".to_owned() }
+    }
+}
+
+impl Default for Scope {
+    fn default() -> Self {
+        Self { kinds: vec![ScopeKind::Credential], anonymous: false }
+    }
+}
+
+/// A number that is known to be above 0.
+pub(super) fn count(number: u32) -> NonZeroU32 {
+    NonZeroU32::new(number).unwrap_or(NonZeroU32::MIN)
+}

@@ -1,0 +1,88 @@
+//! What a reload cannot change, and what an operator should know.
+//!
+//! Sockets, the store and the addresses of records are fixed while the process lives. Left to others: the signal, and
+//! putting a new configuration in force.
+
+use http::Method;
+
+use super::model::{Backend, Config, ScopeKind};
+use super::pattern::Pattern;
+use super::policy::KeyPer;
+use super::{Mode, read_scope};
+
+impl Config {
+    /// The keys whose new values need a restart; empty where `new` can be put in force as it is.
+    #[must_use]
+    pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
+        let (server, other) = (&self.server, &new.server);
+        let changed = [
+            ("server.from", server.from != other.from),
+            ("server.tls_cert", server.tls.is_some() != other.tls.is_some()),
+            ("server.connections_max", server.connections_max != other.connections_max),
+            ("server.header_count_max", server.header_count_max != other.header_count_max),
+            ("server.header_bytes_max", server.header_bytes_max != other.header_bytes_max),
+            ("server.header_timeout", server.header_timeout != other.header_timeout),
+            ("server.body_timeout", server.body_timeout != other.body_timeout),
+            ("server.write_timeout", server.write_timeout != other.write_timeout),
+            ("server.keep_alive", server.keep_alive != other.keep_alive),
+            ("store", self.store != new.store),
+            ("scope", identity(self) != identity(new)),
+            ("key_per", per_route(self) != per_route(new)),
+            ("admin.from", self.admin.from != new.admin.from),
+            ("log.format", self.log.format != new.log.format),
+            ("log.level", self.log.level != new.log.level),
+        ];
+        changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
+    }
+
+    /// What is allowed but worth a second look, a sentence each.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.store.backend == Backend::Memory {
+            warnings.push("the store is in memory: a restart forgets every key, and retries run again".to_owned());
+        }
+        if self.mode == Mode::Observe {
+            warnings.push("mode is observe: nothing is refused or replayed, so nothing is protected".to_owned());
+        }
+        if !self.defaults.protect && !self.routes.iter().any(|route| route.policy.protect) {
+            warnings.push("`defaults.protect` is false and no route protects: nothing is protected".to_owned());
+        }
+        if self.scope.anonymous {
+            warnings.push("`anonymous` is true: all requests without a credential share their keys".to_owned());
+        }
+        if let Some(name) = self.scope.kinds.iter().find_map(plain_header) {
+            let reach = "whoever reaches this listener without the gateway can name any tenant";
+            warnings.push(format!("the scope is the plain header `{name}`: {reach}"));
+        }
+        let open = self.admin.from.filter(|from| !read_scope::is_loopback(&from.ip().to_string()));
+        if let Some(from) = open.filter(|_| self.admin.token.is_none()) {
+            warnings
+                .push(format!("the admin listener is at {from}, beyond this machine, and `admin.token` is not set"));
+        }
+        warnings
+    }
+}
+
+fn plain_header(kind: &ScopeKind) -> Option<&str> {
+    match kind {
+        ScopeKind::Header(name) => Some(name.as_str()),
+        _ => None,
+    }
+}
+
+/// What addresses depend on: the kinds in their order, and the claim or field that names a caller.
+fn identity(config: &Config) -> Vec<String> {
+    let kind = |kind: &ScopeKind| match kind {
+        ScopeKind::Jwt(jwt) => format!("jwt {}", jwt.claim),
+        ScopeKind::Ask(ask) => format!("ask {}", ask.tenant_header),
+        other => format!("{other:?}"),
+    };
+    config.scope.kinds.iter().map(kind).collect()
+}
+
+/// The routes that have their own keys.
+fn per_route(config: &Config) -> (KeyPer, Vec<(&Pattern, &[Method])>) {
+    let own = config.routes.iter().filter(|route| route.policy.key_per == KeyPer::Route);
+    (config.defaults.key_per, own.map(|route| (&route.path, route.methods.as_slice())).collect())
+}
