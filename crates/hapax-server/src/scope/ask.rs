@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use hapax_core::clock::Clock;
 use http::header::{self, AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
-use tokio::time::Instant;
 
 use super::fetch::{Fetch, FetchError, Fetched, Limits};
 use super::field::one_header;
@@ -73,19 +73,20 @@ pub(super) enum Freshness {
     AskAgain,
 }
 
-/// A tenant, and when it was asked for.
-type Remembered = (Arc<[u8]>, Instant);
+/// A tenant, and when it was asked for, in milliseconds on the boot clock.
+type Remembered = (Arc<[u8]>, u64);
 
 pub(super) struct Ask {
     fetch: Fetch,
     tenant_header: HeaderName,
     passed_on: Vec<HeaderName>,
     cache: Duration,
+    clock: Arc<dyn Clock>,
     remembered: Mutex<BTreeMap<String, Remembered>>,
 }
 
 impl Ask {
-    pub(super) fn new(options: &AskOptions) -> Result<Self, ScopeConfigError> {
+    pub(super) fn new(options: &AskOptions, clock: &Arc<dyn Clock>) -> Result<Self, ScopeConfigError> {
         if options.timeout.is_zero() {
             return Err(ScopeConfigError::Zero { option: "timeout" });
         }
@@ -108,6 +109,7 @@ impl Ask {
             tenant_header: options.tenant_header.clone(),
             passed_on,
             cache: options.cache,
+            clock: clock.clone(),
             remembered: Mutex::default(),
         })
     }
@@ -120,11 +122,11 @@ impl Ask {
         {
             return Ok(Part::plain("a", &*tenant));
         }
-        let asked_at = Instant::now();
-        let answer = self.permitted(parts).await?;
+        let asked_at_ms = self.clock.read().boot_ms;
+        let answer = self.permitted(parts).await.inspect_err(|refusal| self.forget(caller.as_deref(), refusal))?;
         let tenant = tenant_in(&answer.headers, &self.tenant_header)?;
         if let Some(caller) = caller {
-            self.remember(caller, tenant.into(), asked_at);
+            self.remember(caller, tenant.into(), asked_at_ms);
         }
         Ok(Part::plain("a", tenant))
     }
@@ -173,17 +175,30 @@ impl Ask {
 
     fn recall(&self, caller: &str) -> Option<Arc<[u8]>> {
         let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        remembered.get(caller).filter(|(_, asked_at)| asked_at.elapsed() < self.cache).map(|(tenant, _)| tenant.clone())
+        let now_ms = self.clock.read().boot_ms;
+        remembered.get(caller).filter(|entry| self.is_fresh(entry, now_ms)).map(|(tenant, _)| tenant.clone())
     }
 
-    fn remember(&self, caller: String, tenant: Arc<[u8]>, asked_at: Instant) {
+    fn remember(&self, caller: String, tenant: Arc<[u8]>, asked_at_ms: u64) {
         let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
         if remembered.len() >= CACHE_ENTRIES_MAX {
-            remembered.retain(|_, (_, asked_at)| asked_at.elapsed() < self.cache);
+            let now_ms = self.clock.read().boot_ms;
+            remembered.retain(|_, entry| self.is_fresh(entry, now_ms));
         }
         if remembered.len() < CACHE_ENTRIES_MAX || remembered.contains_key(&caller) {
-            remembered.insert(caller, (tenant, asked_at));
+            remembered.insert(caller, (tenant, asked_at_ms));
         }
+    }
+
+    /// Who was turned away is no longer let in by what was remembered.
+    fn forget(&self, caller: Option<&str>, refusal: &Refusal) {
+        if let (Some(caller), Refusal::Invalid { .. }) = (caller, refusal) {
+            self.remembered.lock().unwrap_or_else(PoisonError::into_inner).remove(caller);
+        }
+    }
+
+    fn is_fresh(&self, (_, asked_at_ms): &Remembered, now_ms: u64) -> bool {
+        u128::from(now_ms.saturating_sub(*asked_at_ms)) < self.cache.as_millis()
     }
 }
 

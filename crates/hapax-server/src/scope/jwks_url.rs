@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use hapax_core::clock::Clock;
 use http::header::{ACCEPT, HeaderMap, HeaderValue};
 use tokio::sync::Mutex;
-use tokio::time::Instant;
 
 use super::fetch::{Fetch, Limits};
 use super::jwt_keys::{JwtAlgorithm, VerifyingKey, of_set};
@@ -18,10 +18,10 @@ use super::refusal::{Refusal, ScopeConfigError};
 use super::token_shape::Claimed;
 
 /// Anybody can send a token with an unknown key id; the server of the set must not feel it.
-const REFRESH_EVERY_MIN: Duration = Duration::from_secs(10);
+const REFRESH_EVERY_MS_MIN: u64 = 10_000;
 
 /// After this long the set is fetched again, beside the requests, so that withdrawn keys go.
-const OLD_AFTER: Duration = Duration::from_secs(300);
+const OLD_AFTER_MS: u64 = 300_000;
 
 /// Key sets have a few kilobytes. One fetch runs at a time, and a request waits for it at most this long.
 const LIMITS: Limits = Limits { timeout: Duration::from_secs(5), body_bytes_max: 1024 * 1024, at_once: 1 };
@@ -31,25 +31,28 @@ pub(super) struct JwksUrl {
     algorithms: Vec<JwtAlgorithm>,
     known: ArcSwap<Known>,
     last: Mutex<Last>,
+    clock: Arc<dyn Clock>,
 }
 
 /// The keys at hand.
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) keys: Vec<VerifyingKey>,
-    fetched_at: Option<Instant>,
+    /// On the boot clock.
+    fetched_at_ms: u64,
 }
 
 /// The last try. Whoever holds it is fetching.
 #[derive(Default)]
 struct Last {
-    tried_at: Option<Instant>,
+    /// On the boot clock.
+    tried_at_ms: Option<u64>,
     worked: bool,
 }
 
 impl Last {
-    fn is_recent(&self) -> bool {
-        self.tried_at.is_some_and(|at| at.elapsed() < REFRESH_EVERY_MIN)
+    fn is_recent(&self, now_ms: u64) -> bool {
+        self.tried_at_ms.is_some_and(|at_ms| now_ms.saturating_sub(at_ms) < REFRESH_EVERY_MS_MIN)
     }
 }
 
@@ -58,12 +61,14 @@ impl JwksUrl {
         url: &str,
         ca_file: Option<&std::path::Path>,
         algorithms: &[JwtAlgorithm],
+        clock: &Arc<dyn Clock>,
     ) -> Result<Arc<Self>, ScopeConfigError> {
         Ok(Arc::new(Self {
             fetch: Fetch::new("jwt", url, ca_file, LIMITS)?,
             algorithms: algorithms.to_vec(),
             known: ArcSwap::default(),
             last: Mutex::default(),
+            clock: clock.clone(),
         }))
     }
 
@@ -91,8 +96,9 @@ impl JwksUrl {
 
     /// Starts a fetch that nobody waits for.
     fn renew_if_old(self: &Arc<Self>, known: &Known) {
-        let old = known.fetched_at.is_none_or(|at| at.elapsed() >= OLD_AFTER);
-        if old && self.last.try_lock().is_ok_and(|last| !last.is_recent()) {
+        let now_ms = self.clock.read().boot_ms;
+        let old = now_ms.saturating_sub(known.fetched_at_ms) >= OLD_AFTER_MS;
+        if old && self.last.try_lock().is_ok_and(|last| !last.is_recent(now_ms)) {
             let own = self.clone();
             tokio::spawn(async move { own.refresh().await });
         }
@@ -100,13 +106,14 @@ impl JwksUrl {
 
     async fn refresh(&self) -> bool {
         let mut last = self.last.lock().await;
-        if last.is_recent() {
+        let now_ms = self.clock.read().boot_ms;
+        if last.is_recent(now_ms) {
             return last.worked;
         }
-        last.tried_at = Some(Instant::now());
+        last.tried_at_ms = Some(now_ms);
         last.worked = match self.fetched().await {
             Ok(keys) => {
-                self.known.store(Arc::new(Known { keys, fetched_at: Some(Instant::now()) }));
+                self.known.store(Arc::new(Known { keys, fetched_at_ms: now_ms }));
                 true
             }
             Err(cause) => {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hapax_core::clock::Clock;
 use http::header::HeaderMap;
-use jsonwebtoken::{Validation, decode};
+use jsonwebtoken::crypto::verify;
 use serde_json::{Map, Value};
 
 use super::credential::bearer;
@@ -19,7 +19,7 @@ use super::jwks_url::JwksUrl;
 use super::jwt_keys::{JwtAlgorithm, VerifyingKey, of_file, of_set_file};
 use super::part::Part;
 use super::refusal::{Refusal, ScopeConfigError};
-use super::token_shape::{Claimed, TOKEN_BYTES_MAX, claimed};
+use super::token_shape::{Claimed, TOKEN_BYTES_MAX, claimed, decoded, is_signed};
 
 /// Claims that differ from token to token: none of them says who calls.
 const CHANGING: [&str; 5] = ["exp", "nbf", "iat", "jti", "nonce"];
@@ -41,7 +41,7 @@ pub enum JwtKeys {
 }
 
 /// Which tokens count, and what in them says who calls.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtOptions {
     /// Where the keys are.
     pub keys: JwtKeys,
@@ -57,8 +57,6 @@ pub struct JwtOptions {
     pub from: Option<HeaderOrCookie>,
     /// How far clocks may differ. Default 30 s.
     pub leeway: Duration,
-    /// The clock for `exp` and `nbf`. Default: the host's.
-    pub clock: Arc<dyn Clock>,
 }
 
 impl JwtOptions {
@@ -73,7 +71,6 @@ impl JwtOptions {
             claim: "sub".to_owned(),
             from: None,
             leeway: Duration::from_secs(30),
-            clock: Arc::new(hapax_sqlite::SystemClock),
         }
     }
 }
@@ -86,10 +83,11 @@ enum Keys {
 pub(super) struct Jwt {
     keys: Keys,
     options: JwtOptions,
+    clock: Arc<dyn Clock>,
 }
 
 impl Jwt {
-    pub(super) fn new(options: JwtOptions) -> Result<Self, ScopeConfigError> {
+    pub(super) fn new(options: JwtOptions, clock: &Arc<dyn Clock>) -> Result<Self, ScopeConfigError> {
         check(&options)?;
         let keys = match &options.keys {
             JwtKeys::File(file) => match options.algorithms.as_slice() {
@@ -97,9 +95,11 @@ impl Jwt {
                 _ => return Err(unfit("a key file serves one algorithm", "name one algorithm, or use a key set")),
             },
             JwtKeys::SetFile(file) => Keys::Fixed(of_set_file(file, &options.algorithms)?),
-            JwtKeys::SetUrl { url, ca_file } => Keys::Url(JwksUrl::new(url, ca_file.as_deref(), &options.algorithms)?),
+            JwtKeys::SetUrl { url, ca_file } => {
+                Keys::Url(JwksUrl::new(url, ca_file.as_deref(), &options.algorithms, clock)?)
+            }
         };
-        Ok(Self { keys, options })
+        Ok(Self { keys, options, clock: clock.clone() })
     }
 
     /// The claim, and the issuer where it matters: what an address depends on.
@@ -153,7 +153,7 @@ impl Jwt {
     }
 
     fn accepted_header(&self, token: &[u8]) -> Result<Claimed, Refusal> {
-        let header = claimed(token).ok_or_else(|| {
+        let header = claimed(token).filter(|_| is_signed(token)).ok_or_else(|| {
             Refusal::invalid(
                 "the credential is not a signed JSON Web Token; send one, or configure scope = \"credential\"",
             )
@@ -173,7 +173,7 @@ impl Jwt {
     }
 
     fn check_times(&self, claims: &Map<String, Value>) -> Result<(), Refusal> {
-        let now_s = Duration::from_millis(self.options.clock.read().wall_ms).as_secs_f64();
+        let now_s = Duration::from_millis(self.clock.read().wall_ms).as_secs_f64();
         let leeway_s = self.options.leeway.as_secs_f64();
         match claims.get("exp").and_then(Value::as_f64) {
             None => return Err(Refusal::invalid("the token does not say when it expires; send one with `exp`")),
@@ -221,26 +221,24 @@ impl Jwt {
     }
 }
 
-/// The claims, if one of the keys has signed them. Their contents are not checked yet.
+/// The claims, if one of the keys has signed them. Times, issuer and audience are checked by [`Jwt`], against a clock
+/// that can be passed in.
 fn verified(token: &[u8], header: &Claimed, keys: &[VerifyingKey]) -> Result<Map<String, Value>, Refusal> {
+    let bad_signature = || Refusal::invalid("the signature of the token does not fit; send the token unchanged");
     let mut fitting = keys.iter().filter(|key| key.fits(header)).peekable();
     if fitting.peek().is_none() {
         return Err(Refusal::invalid("the token is signed with a key that is not known; get a new token"));
     }
-    fitting
-        .find_map(|key| decode(token, &key.key, &signature_only(key.algorithm)).ok())
-        .map(|verified| verified.claims)
-        .ok_or_else(|| Refusal::invalid("the signature of the token does not fit; send the token unchanged"))
-}
-
-/// Times, issuer and audience are checked here, against a clock that can be passed in.
-fn signature_only(algorithm: JwtAlgorithm) -> Validation {
-    let mut validation = Validation::new(algorithm.known());
-    validation.required_spec_claims.clear();
-    validation.validate_exp = false;
-    validation.validate_nbf = false;
-    validation.validate_aud = false;
-    validation
+    let signed = str::from_utf8(token).ok().and_then(|token| token.rsplit_once('.'));
+    let (message, signature) = signed.ok_or_else(bad_signature)?;
+    let signs = |key: &VerifyingKey| verify(signature, message.as_bytes(), &key.key, key.algorithm.known());
+    if !fitting.any(|key| signs(key).unwrap_or(false)) {
+        return Err(bad_signature());
+    }
+    let payload = message.split_once('.').and_then(|(_, payload)| decoded(payload.as_bytes()));
+    payload
+        .and_then(|payload| serde_json::from_slice(&payload).ok())
+        .ok_or_else(|| Refusal::invalid("the token holds no claims; send one that does"))
 }
 
 fn check(options: &JwtOptions) -> Result<(), ScopeConfigError> {

@@ -27,8 +27,10 @@ mod refusal;
 mod token_shape;
 
 use std::fmt;
+use std::sync::Arc;
 
 use hapax_core::address::Scope;
+use hapax_core::clock::Clock;
 use http::header::{AUTHORIZATION, COOKIE, HeaderMap, HeaderName, PROXY_AUTHORIZATION};
 use http::request::Parts;
 use sha2::{Digest, Sha256};
@@ -51,7 +53,7 @@ pub const KINDS_MAX: usize = 8;
 const SCHEME_CHARS_MAX: usize = 32;
 
 /// A way to tell callers apart.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `credential`: a digest of a Basic or opaque Bearer `Authorization`.
     Credential,
@@ -68,12 +70,20 @@ pub enum Kind {
 }
 
 /// What applies to all kinds together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ScopeOptions {
     /// Requests without a credential share the scope `anonymous`. Only where the upstream has no callers to tell apart.
     pub anonymous: bool,
     /// Whom [`Scopes::may_replay`] asks where `ask` is not among the kinds.
     pub replay_ask: Option<AskOptions>,
+    /// For the times in tokens, and for the age of what is remembered. Default: the host's.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for ScopeOptions {
+    fn default() -> Self {
+        Self { anonymous: false, replay_ask: None, clock: Arc::new(hapax_sqlite::SystemClock) }
+    }
 }
 
 /// A kind, ready for use.
@@ -107,12 +117,12 @@ impl Scopes {
     /// If there are none, if they contradict one another, or if one lacks what it needs.
     pub fn new(kinds: Vec<Kind>, options: &ScopeOptions) -> Result<Self, ScopeConfigError> {
         check(&kinds, options)?;
-        let kinds = kinds.into_iter().map(Ready::new).collect::<Result<Vec<_>, _>>()?;
+        let kinds = kinds.into_iter().map(|kind| Ready::new(kind, &options.clock)).collect::<Result<Vec<_>, _>>()?;
         let names: Vec<String> = kinds.iter().map(Ready::scheme).collect();
         if let Some(twice) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
             return Err(ScopeConfigError::Repeated { kind: twice.clone() });
         }
-        let replay_ask = options.replay_ask.as_ref().map(Ask::new).transpose()?;
+        let replay_ask = options.replay_ask.as_ref().map(|ask| Ask::new(ask, &options.clock)).transpose()?;
         Ok(Self { kinds, anonymous: options.anonymous, replay_ask, salt: None })
     }
 
@@ -201,13 +211,13 @@ impl Scopes {
 }
 
 impl Ready {
-    fn new(kind: Kind) -> Result<Self, ScopeConfigError> {
+    fn new(kind: Kind, clock: &Arc<dyn Clock>) -> Result<Self, ScopeConfigError> {
         Ok(match kind {
             Kind::Credential => Self::Credential,
             Kind::CredentialIn(from) => Self::CredentialIn(from),
             Kind::Header(name) => Self::Header(name),
-            Kind::Jwt(options) => Self::Jwt(Box::new(Jwt::new(options)?)),
-            Kind::Ask(options) => Self::Ask(Box::new(Ask::new(&options)?)),
+            Kind::Jwt(options) => Self::Jwt(Box::new(Jwt::new(options, clock)?)),
+            Kind::Ask(options) => Self::Ask(Box::new(Ask::new(&options, clock)?)),
             Kind::Single => Self::Single,
         })
     }

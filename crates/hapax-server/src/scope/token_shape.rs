@@ -27,12 +27,17 @@ pub(super) fn claimed(token: &[u8]) -> Option<Claimed> {
     serde_json::from_slice(&header).ok()
 }
 
+/// Whether it has the three parts of a signed token.
+pub(super) fn is_signed(token: &[u8]) -> bool {
+    token.iter().filter(|byte| **byte == b'.').count() == 2
+}
+
 fn is_base64url(byte: u8) -> bool {
     byte == b'=' || sextet(byte).is_some()
 }
 
 /// Decodes base64url, with or without padding at the end.
-fn decoded(text: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn decoded(text: &[u8]) -> Option<Vec<u8>> {
     let end = text.iter().rposition(|byte| *byte != b'=').map_or(0, |last| last + 1);
     let mut bytes = Vec::with_capacity(end * 3 / 4);
     let (mut bits, mut held) = (0_u32, 0_u32);
