@@ -19,7 +19,7 @@ mod tokens;
 use std::collections::BTreeMap;
 
 use hapax_core::address::{Address, AddressScheme, Key, Space};
-use hapax_server::scope::{AskOptions, HeaderOrCookie, Kind, Refusal, ScopeConfigError, ScopeOptions, Scopes};
+use hapax_server::scope::{AskOptions, HeaderOrCookie, JwtKeys, Kind, Refusal, ScopeConfigError, ScopeOptions, Scopes};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request};
 
@@ -424,6 +424,16 @@ mod configuration {
         for name in ["", "a=b", "a;b", "a b"] {
             let kind = Kind::CredentialIn(HeaderOrCookie::Cookie(name.into()));
             assert!(error(vec![kind]).contains("a cookie cannot have this name"), "{name}");
+        }
+    }
+
+    #[test]
+    fn secrets_in_urls_are_not_shown() {
+        let tenant = HeaderName::from_static("x-tenant");
+        let keys = |url: &str| JwtKeys::SetUrl { url: url.into(), ca_file: None };
+        for url in ["https://h/p?key=canary", "https://canary:canary@h/p?key=canary"] {
+            let shown = format!("{:?} {:?}", Kind::Ask(AskOptions::new(url, tenant.clone())), keys(url));
+            assert!(!shown.contains("canary"), "{shown}");
         }
     }
 

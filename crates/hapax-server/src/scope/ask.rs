@@ -5,6 +5,7 @@
 //! an answer nothing is forwarded. How the answer becomes a scope is left to others.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,8 +14,8 @@ use hapax_core::clock::Clock;
 use http::header::{self, AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 
-use super::fetch::{Fetch, FetchError, Fetched, Limits};
-use super::field::one_header;
+use super::fetch::{Fetch, FetchError, Fetched, Limits, without_query};
+use super::field::{Unread, one_header};
 use super::part::{Part, digest};
 use super::refusal::{Refusal, ScopeConfigError};
 
@@ -31,7 +32,7 @@ const ORIGINAL_METHOD: HeaderName = HeaderName::from_static("x-original-method")
 const ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
 
 /// Where to ask, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct AskOptions {
     /// The endpoint: `http://…` or `https://…`.
     pub url: String,
@@ -48,6 +49,21 @@ pub struct AskOptions {
     pub at_once: usize,
     /// Certificates to trust beside the host's, in PEM.
     pub ca_file: Option<PathBuf>,
+}
+
+/// Without the query of the URL, which may hold a secret.
+impl fmt::Debug for AskOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AskOptions")
+            .field("url", &without_query(&self.url))
+            .field("tenant_header", &self.tenant_header)
+            .field("headers", &self.headers)
+            .field("timeout", &self.timeout)
+            .field("cache", &self.cache)
+            .field("at_once", &self.at_once)
+            .field("ca_file", &self.ca_file)
+            .finish()
+    }
 }
 
 impl AskOptions {
@@ -152,7 +168,10 @@ impl Ask {
         let mut headers = HeaderMap::new();
         for name in &self.passed_on {
             for value in parts.headers.get_all(name) {
-                headers.append(name, value.clone());
+                // The endpoint and the upstream might each take another line. Only cookies come in several.
+                if headers.append(name, value.clone()) && *name != COOKIE {
+                    return Err(Refusal::invalid(Unread::Repeated.detail(name.as_str())));
+                }
             }
         }
         headers.insert(ORIGINAL_METHOD, HeaderValue::from_str(parts.method.as_str()).map_err(unfit)?);

@@ -180,6 +180,12 @@ impl Fetch {
     }
 }
 
+/// A URL as it may be shown: a query may hold a secret, and so may what stands before an @.
+pub(super) fn without_query(url: &str) -> &str {
+    let shown = url.split_once('?').map_or(url, |(shown, _)| shown);
+    if shown.contains('@') { "(hidden)" } else { shown }
+}
+
 async fn handshake(socket: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Result<Sender, FetchError> {
     let (sender, connection) = Builder::new()
         .max_buf_size(HEAD_BYTES_MAX)

@@ -4,6 +4,7 @@
 //! passed in. Where tokens of several issuers are accepted, the issuer is part of the identity, because a subject is
 //! unique within its issuer only. Where keys come from is left to `jwt_keys` and `jwks_url`.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use jsonwebtoken::crypto::verify;
 use serde_json::{Map, Value};
 
 use super::credential::bearer;
+use super::fetch::without_query;
 use super::field::{HeaderOrCookie, Unread};
 use super::jwks_url::JwksUrl;
 use super::jwt_keys::{JwtAlgorithm, VerifyingKey, of_file, of_set_file};
@@ -25,7 +27,7 @@ use super::token_shape::{Claimed, TOKEN_BYTES_MAX, claimed, decoded, is_signed};
 const CHANGING: [&str; 5] = ["exp", "nbf", "iat", "jti", "nonce"];
 
 /// Where the keys are.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum JwtKeys {
     /// A file with one key: a secret for HS256 (one line end at its end is not part of it), else a public key in PEM.
     File(PathBuf),
@@ -38,6 +40,19 @@ pub enum JwtKeys {
         /// Certificates to trust beside the host's, in PEM.
         ca_file: Option<PathBuf>,
     },
+}
+
+/// Without the query of the URL, which may hold a secret.
+impl fmt::Debug for JwtKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => f.debug_tuple("File").field(file).finish(),
+            Self::SetFile(file) => f.debug_tuple("SetFile").field(file).finish(),
+            Self::SetUrl { url, ca_file } => {
+                f.debug_struct("SetUrl").field("url", &without_query(url)).field("ca_file", ca_file).finish()
+            }
+        }
+    }
 }
 
 /// Which tokens count, and what in them says who calls.

@@ -13,6 +13,18 @@
 //! | `ask` | an authentication endpoint says who calls |
 //! | `fetch` | the HTTP client of the last two |
 //!
+//! ```
+//! use hapax_server::scope::{Kind, ScopeOptions, Scopes};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let scopes = Scopes::new(vec![Kind::Header("x-tenant".parse()?)], &ScopeOptions::default())?;
+//! let (parts, ()) = http::Request::post("/payments").header("X-Tenant", "acme").body(())?.into_parts();
+//! assert_eq!(scopes.of(&parts).await?.as_str(), "h:acme");
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! This module leaves to the layer what status a refusal gets, and to the configuration how options are written.
 
 mod ask;

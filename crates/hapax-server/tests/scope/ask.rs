@@ -69,6 +69,17 @@ async fn it_is_sent_the_credentials_the_configured_headers_and_what_was_asked_fo
 }
 
 #[tokio::test]
+async fn a_repeated_credential_is_refused_unasked() {
+    let endpoint = StandIn::start(acme()).await;
+    let by = scopes(AskOptions { headers: vec![HeaderName::from_static("x-api-key")], ..asking(&endpoint) });
+    for name in ["authorization", "x-api-key"] {
+        let detail = format!("the request has `{name}` more than once; send it once");
+        assert_eq!(refusal(&by, &[(name, "mine"), (name, "yours")]).await, invalid(&detail));
+    }
+    assert_eq!(endpoint.requests(), 0);
+}
+
+#[tokio::test]
 async fn a_no_is_invalid_and_everything_else_is_no_answer() {
     let endpoint = StandIn::start(acme()).await;
     let by = scopes(asking(&endpoint));
