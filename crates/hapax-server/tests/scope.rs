@@ -219,7 +219,7 @@ mod credential {
         let detail = "the request has `x-api-key` more than once; send it once";
         assert_eq!(refusal(&by_header, &twice).await, invalid(detail));
         assert_eq!(refusal(&by_header, &[]).await, missing("the request has no `x-api-key`; send it"));
-        let detail = "the request has `cookie sid` more than once; send it once";
+        let detail = "the request has `cookie:sid` more than once; send it once";
         assert_eq!(refusal(&by_cookie, &[("cookie", "sid=a; sid=b")]).await, invalid(detail));
     }
 }
@@ -443,7 +443,7 @@ mod configuration {
         assert_eq!(scheme(&[Kind::Credential]), "credential");
         assert_eq!(scheme(&[Kind::Credential, header("stripe-account")]), "credential,header:stripe-account");
         assert_eq!(scheme(&[secret_in("x-api-key")]), "credential:x-api-key");
-        assert_eq!(scheme(&[Kind::CredentialIn(HeaderOrCookie::Cookie("sid".into()))]), "credential:cookie sid");
+        assert_eq!(scheme(&[Kind::CredentialIn(HeaderOrCookie::Cookie("sid".into()))]), "credential:cookie:sid");
         assert_eq!(scheme(&[Kind::Single]), "single");
         let ask = AskOptions::new("http://127.0.0.1:1/?secret=canary", HeaderName::from_static("x-tenant"));
         assert_eq!(scheme(&[Kind::Ask(ask)]), "ask");

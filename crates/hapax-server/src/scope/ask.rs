@@ -38,7 +38,7 @@ pub struct AskOptions {
     pub url: String,
     /// The header of its answer that names the tenant.
     pub tenant_header: HeaderName,
-    /// Headers of the request that it is sent, beside `Authorization` and `Cookie`.
+    /// Headers of the request that it is sent. Default `Authorization` and `Cookie`.
     pub headers: Vec<HeaderName>,
     /// For one question, waiting for a turn included. Default 2 s.
     pub timeout: Duration,
@@ -73,7 +73,7 @@ impl AskOptions {
         Self {
             url: url.into(),
             tenant_header,
-            headers: Vec::new(),
+            headers: vec![AUTHORIZATION, COOKIE],
             timeout: Duration::from_secs(2),
             cache: Duration::ZERO,
             at_once: 64,
@@ -109,7 +109,10 @@ impl Ask {
         if options.at_once == 0 {
             return Err(ScopeConfigError::Zero { option: "at_once" });
         }
-        let mut passed_on = vec![AUTHORIZATION, COOKIE];
+        if options.headers.is_empty() {
+            return Err(ScopeConfigError::NothingPassedOn);
+        }
+        let mut passed_on = Vec::new();
         for name in &options.headers {
             if belongs_to_the_request(name) {
                 return Err(ScopeConfigError::NotPassedOn { header: name.as_str().to_owned() });

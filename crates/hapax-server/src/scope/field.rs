@@ -16,12 +16,12 @@ pub enum HeaderOrCookie {
 }
 
 impl HeaderOrCookie {
-    /// How it is called in texts and schemes: `x-api-key`, `cookie session`.
+    /// How it is called in texts and schemes: `x-api-key`, `cookie:session`. No header has a colon in its name.
     #[must_use]
     pub fn name(&self) -> String {
         match self {
             Self::Header(name) => name.as_str().to_owned(),
-            Self::Cookie(name) => format!("cookie {name}"),
+            Self::Cookie(name) => format!("cookie:{name}"),
         }
     }
 

@@ -134,7 +134,9 @@ impl Scopes {
         if let Some(twice) = names.iter().enumerate().find_map(|(i, name)| names[..i].contains(name).then_some(name)) {
             return Err(ScopeConfigError::Repeated { kind: twice.clone() });
         }
-        let replay_ask = options.replay_ask.as_ref().map(|ask| Ask::new(ask, &options.clock)).transpose()?;
+        let asks = kinds.iter().any(|kind| matches!(kind, Ready::Ask(_)));
+        let replay_ask =
+            options.replay_ask.as_ref().filter(|_| !asks).map(|ask| Ask::new(ask, &options.clock)).transpose()?;
         Ok(Self { kinds, anonymous: options.anonymous, replay_ask, salt: None })
     }
 

@@ -119,6 +119,9 @@ pub enum ScopeConfigError {
         /// Which.
         header: String,
     },
+    /// `ask` has nothing to ask about.
+    #[error("`ask` passes on no header, so every caller would look the same; name at least one, such as Authorization")]
+    NothingPassedOn,
     /// A limit that would let nothing through.
     #[error("`{option}` of `ask` is 0; give at least 1")]
     Zero {

@@ -38,7 +38,8 @@ async fn the_endpoint_names_the_tenant() {
 #[tokio::test]
 async fn it_is_sent_the_credentials_the_configured_headers_and_what_was_asked_for() {
     let endpoint = StandIn::start(acme()).await;
-    let options = AskOptions { headers: vec![HeaderName::from_static("x-device")], ..asking(&endpoint) };
+    let headers = ["authorization", "cookie", "x-device"].map(HeaderName::from_static).to_vec();
+    let options = AskOptions { headers, ..asking(&endpoint) };
     let lines = [
         ("authorization", "Bearer sk_1"),
         ("cookie", "a=1"),
@@ -71,7 +72,8 @@ async fn it_is_sent_the_credentials_the_configured_headers_and_what_was_asked_fo
 #[tokio::test]
 async fn a_repeated_credential_is_refused_unasked() {
     let endpoint = StandIn::start(acme()).await;
-    let by = scopes(AskOptions { headers: vec![HeaderName::from_static("x-api-key")], ..asking(&endpoint) });
+    let headers = ["authorization", "x-api-key"].map(HeaderName::from_static).to_vec();
+    let by = scopes(AskOptions { headers, ..asking(&endpoint) });
     for name in ["authorization", "x-api-key"] {
         let detail = format!("the request has `{name}` more than once; send it once");
         assert_eq!(refusal(&by, &[(name, "mine"), (name, "yours")]).await, invalid(&detail));
@@ -280,6 +282,15 @@ mod replay {
     }
 
     #[tokio::test]
+    async fn an_endpoint_that_names_the_tenant_is_asked_once_per_replay() {
+        let endpoint = StandIn::start(acme()).await;
+        let options = ScopeOptions { replay_ask: Some(asking(&endpoint)), ..ScopeOptions::default() };
+        let by = Scopes::new(vec![Kind::Ask(asking(&endpoint))], &options).unwrap();
+        assert_eq!(by.may_replay(&post(&CALLER), &of("a:acme")).await, Ok(()));
+        assert_eq!(endpoint.requests(), 1);
+    }
+
+    #[tokio::test]
     async fn without_anybody_to_ask_no_replay_is_allowed() {
         let by = Scopes::new(vec![Kind::Single], &ScopeOptions::default()).unwrap();
         assert!(!by.can_check_replays());
@@ -309,6 +320,10 @@ fn what_cannot_be_asked_is_refused_at_start() {
         let cause = "cannot be passed on by `ask`: it belongs to the request itself; remove it";
         assert_eq!(error(options), format!("the header `{name}` {cause}"));
     }
+    assert_eq!(
+        error(AskOptions { headers: Vec::new(), ..at("http://h/") }),
+        "`ask` passes on no header, so every caller would look the same; name at least one, such as Authorization"
+    );
     let missing = AskOptions { ca_file: Some("/no/such/file".into()), ..at("https://h/") };
     assert!(error(missing).starts_with("/no/such/file: "));
 }

@@ -99,7 +99,7 @@ mod accepted {
         let from = Some(HeaderOrCookie::Cookie("session".into()));
         let by = scopes(JwtOptions { claim, from, ..options });
         assert_eq!(scope(&by, &[("cookie", &format!("session={token}"))]).await, "j:acme");
-        let detail = "the request has no `cookie session`; send it";
+        let detail = "the request has no `cookie:session`; send it";
         assert_eq!(refusal(&by, &[("authorization", &format!("Bearer {token}"))]).await, missing(detail));
     }
 
