@@ -1,0 +1,111 @@
+//! The kinds `credential` and `credential:NAME`: a secret that the caller sends unchanged with every request.
+//!
+//! The upstream checks the secret; hapax only tells callers apart by it. That works for secrets that stay the same
+//! between a request and its retry: Basic credentials, opaque bearer tokens, API keys. Everything else is refused here,
+//! because with a value that changes, the retry would be another caller's request and run a second time.
+
+use http::header::{AUTHORIZATION, HeaderMap};
+
+use super::field::{HeaderOrCookie, Unread, one_header};
+use super::part::Part;
+use super::refusal::Refusal;
+use super::token_shape::{TOKEN_BYTES_MAX, claimed};
+
+/// All callers without a credential, where the configuration says that they are one.
+const ANONYMOUS: Part = Part::Word("anonymous");
+
+/// Schemes that sign every request anew. Named in refusals, so spelt here: what a caller sent is never repeated.
+const SIGNED_PER_REQUEST: [&str; 6] = ["AWS4-HMAC-SHA256", "DPoP", "Digest", "Signature", "Hawk", "OAuth"];
+
+/// The caller by `Authorization`.
+pub(super) fn of_authorization(headers: &HeaderMap, anonymous: bool) -> Result<Part, Refusal> {
+    let value = match one_header(headers, &AUTHORIZATION) {
+        Ok(value) => value,
+        Err(Unread::Absent) if anonymous => return Ok(ANONYMOUS),
+        Err(Unread::Absent) => return Err(absent()),
+        Err(unread) => return Err(Refusal::invalid(unread.detail("Authorization"))),
+    };
+    let (scheme, secret) = scheme_and_secret(value)?;
+    if scheme == "bearer" {
+        refuse_token(secret, "Authorization")?;
+    }
+    Ok(Part::Secret { source: format!("authorization {scheme}"), value: secret.to_vec() })
+}
+
+/// The caller by a secret that stands somewhere else.
+pub(super) fn of_field(from: &HeaderOrCookie, headers: &HeaderMap, anonymous: bool) -> Result<Part, Refusal> {
+    let name = from.name();
+    match from.read(headers) {
+        Ok(secret) => {
+            refuse_token(secret, &name)?;
+            Ok(Part::Secret { source: name, value: secret.to_vec() })
+        }
+        Err(Unread::Absent) if anonymous => Ok(ANONYMOUS),
+        Err(Unread::Absent) => Err(Refusal::missing(Unread::Absent.detail(&name))),
+        Err(unread) => Err(Refusal::invalid(unread.detail(&name))),
+    }
+}
+
+/// The bearer token of a request, for those who verify it.
+pub(super) fn bearer(headers: &HeaderMap) -> Result<&[u8], Refusal> {
+    match one_header(headers, &AUTHORIZATION) {
+        Ok(value) => match scheme_and_secret(value)? {
+            ("bearer", token) => Ok(token),
+            _ => Err(Refusal::invalid("the Authorization is not a bearer token; send `Authorization: Bearer <token>`")),
+        },
+        Err(Unread::Absent) => {
+            Err(Refusal::missing("the request has no Authorization; send `Authorization: Bearer <token>`"))
+        }
+        Err(unread) => Err(Refusal::invalid(unread.detail("Authorization"))),
+    }
+}
+
+/// The scheme in one spelling, and what follows it unchanged.
+fn scheme_and_secret(value: &[u8]) -> Result<(&'static str, &[u8]), Refusal> {
+    let end = value.iter().position(|byte| *byte == b' ').unwrap_or(value.len());
+    let (scheme, rest) = value.split_at(end);
+    let known = ["basic", "bearer"].into_iter().find(|known| scheme.eq_ignore_ascii_case(known.as_bytes()));
+    let Some(known) = known else { return Err(other_scheme(scheme)) };
+    let secret = rest.trim_ascii_start();
+    if secret.is_empty() {
+        return Err(Refusal::invalid("the Authorization has a scheme but no credential; send one after the scheme"));
+    }
+    if !secret.iter().all(|byte| byte.is_ascii_graphic() && *byte != b',') {
+        return Err(Refusal::invalid("the Authorization holds more than one credential; send exactly one"));
+    }
+    Ok((known, secret))
+}
+
+fn other_scheme(scheme: &[u8]) -> Refusal {
+    let signed = SIGNED_PER_REQUEST.into_iter().find(|known| scheme.eq_ignore_ascii_case(known.as_bytes()));
+    Refusal::invalid(match signed {
+        Some(name) => format!(
+            "the Authorization scheme {name} signs every request anew, so a retry could not be recognised by it; \
+             configure scope = \"ask\" (or \"jwt\", where the caller also has a bearer token)"
+        ),
+        None => "the Authorization is neither Basic nor Bearer, so it may change between a request and its retry; \
+                 configure scope = \"ask\" (or \"jwt\", where callers have a signed bearer token)"
+            .to_owned(),
+    })
+}
+
+fn refuse_token(secret: &[u8], name: &str) -> Result<(), Refusal> {
+    if secret.len() > TOKEN_BYTES_MAX {
+        return Err(Refusal::invalid(format!("the credential in `{name}` is over 16 KiB; send a shorter one")));
+    }
+    match claimed(secret) {
+        None => Ok(()),
+        Some(_) => Err(Refusal::invalid(format!(
+            "the credential in `{name}` is a JSON Web Token, which is renewed, so a retry could carry another one; \
+             configure scope = \"jwt\" (or \"ask\")"
+        ))),
+    }
+}
+
+fn absent() -> Refusal {
+    Refusal::missing(
+        "the request has no Authorization, so it cannot be said whose key this is; send Basic or Bearer credentials, or \
+         configure another scope (\"jwt\", \"ask\", \"credential:NAME\", \"header:NAME\", \"single\"), or anonymous = true \
+         where the upstream does not tell callers apart",
+    )
+}
