@@ -1,1 +1,4 @@
 //! Being written.
+
+pub mod notify;
+pub mod signals;
