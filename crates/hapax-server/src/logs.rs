@@ -2,8 +2,8 @@
 //!
 //! Pretty on a terminal, JSON otherwise, both with UTC times. Whatever a caller can put into a value, a line stays one line and
 //! a terminal stays as it was: every control character is escaped on the way out, in one place, after formatting. Keys
-//! and callers are logged as short digests; secrets, bodies and field values are not logged at all. What is worth an
-//! event is decided where it happens.
+//! and callers are logged as short digests; secrets, bodies and field values are not logged at all, nor is what the crates
+//! we build on have to say about them. What is worth an event is decided where it happens.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,6 +16,7 @@ use http::HeaderMap;
 use sha2::{Digest, Sha256};
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata, Subscriber};
+use tracing_subscriber::filter::{FilterExt, FilterFn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -104,7 +105,14 @@ pub fn subscriber(style: Style, filter: &str, sink: Sink) -> Result<impl Subscri
         Style::Json => Box::new(lines.json().flatten_event(true).with_current_span(true).with_span_list(false)),
         Style::Plain | Style::Coloured => Box::new(lines),
     };
-    Ok(Registry::default().with(lines.with_filter(filter)))
+    Ok(Registry::default().with(lines.with_filter(filter.and(FilterFn::new(is_fit_to_log)))))
+}
+
+/// Below `info`, the crates we build on log what passes through them: drivers the parameters of a statement, HTTP crates
+/// header fields. No filter brings that out.
+fn is_fit_to_log(meta: &Metadata<'_>) -> bool {
+    let ours = meta.target().strip_prefix("hapax").is_some_and(|rest| rest.is_empty() || rest.starts_with(['_', ':']));
+    ours || *meta.level() <= Level::INFO
 }
 
 fn parse_filter(text: &str) -> Result<EnvFilter, LogsError> {

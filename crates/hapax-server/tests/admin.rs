@@ -237,6 +237,25 @@ async fn heads_that_are_too_large_are_refused() {
 }
 
 #[tokio::test]
+async fn a_body_that_nobody_asked_for_does_not_put_the_connection_out_of_step() {
+    let admin = serve_ready("127.0.0.1:0").await;
+    let hidden = "GET /callers HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let request = format!(
+        "GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{hidden}\
+        HEAD /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        hidden.len()
+    );
+    let answer = admin.send(&request).await;
+    assert_eq!(answer.status, 200);
+    assert!(answer.body.starts_with("alive\n") && !answer.body.contains("callers"), "{}", answer.body);
+    let smuggled = format!(
+        "GET /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nContent-Length: 0\r\n\r\n{hidden}",
+        hidden.len()
+    );
+    assert_eq!(admin.send(&smuggled).await.status, 400);
+}
+
+#[tokio::test]
 async fn silent_connections_hold_all_places_only_for_a_moment() {
     let admin = serve_ready("127.0.0.1:0").await;
     let mut silent = Vec::new();
@@ -477,6 +496,44 @@ fn no_secret_reaches_the_log_through_what_we_log() {
         assert!(text.contains("authorization") && text.contains("uses known keys"), "{text}");
         assert!(!text.contains("canary"), "{text}");
     }
+}
+
+#[test]
+fn no_filter_brings_out_what_drivers_log_about_requests() {
+    for filter in ["trace", "tokio_postgres=trace,h2=trace,hapaxes=trace,info", "debug"] {
+        let text = logged(Style::Json, filter, || {
+            tracing::debug!(target: "tokio_postgres::query", "executing with parameters: canary");
+            tracing::trace!(target: "h2::codec", "authorization: canary");
+            tracing::debug!(target: "hapaxes", "canary");
+            tracing::info!(target: "h2", "kept");
+        });
+        assert!(!text.contains("canary") && text.contains("kept"), "{filter}: {text}");
+    }
+    let ours = logged(Style::Json, "debug", || tracing::debug!(target: "hapax::http", "kept"));
+    assert!(ours.contains("kept"), "{ours}");
+}
+
+/// Set for a child process that logs to its real standard error.
+const CHILD: &str = "HAPAX_TEST_LOGS_CHILD";
+
+#[test]
+fn a_process_without_a_terminal_logs_json_to_standard_error() {
+    if std::env::var_os(CHILD).is_some() {
+        logs::init(Format::Auto, "info").unwrap();
+        tracing::info!("begun");
+        let again = logs::init(Format::Auto, "info").unwrap_err();
+        tracing::warn!(%again, "refused");
+        return;
+    }
+    let name = "a_process_without_a_terminal_logs_json_to_standard_error";
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = child.args(["--exact", name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+    assert!(output.status.success());
+    let lines = String::from_utf8(output.stderr).unwrap();
+    let events: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(events.len(), 2, "{lines}");
+    assert_eq!((&events[0]["message"], &events[1]["message"]), (&"begun".into(), &"refused".into()));
+    assert!(!String::from_utf8(output.stdout).unwrap().contains("begun"));
 }
 
 const HOSTILE: &str = "a\nlevel=ERROR forged\r\x1b[31mred\x1b]0;title\x07\u{9b}2J\u{7f}\0\u{2028}\u{202e}b\\n\"";
