@@ -1,1 +1,322 @@
-//! Being written.
+//! What is logged, and how: one line per event, on standard error.
+//!
+//! Pretty on a terminal, JSON otherwise, both with UTC times. Whatever a caller can put into a value, a line stays one line and
+//! a terminal stays as it was: every control character is escaped on the way out, in one place, after formatting. Keys
+//! and callers are logged as short digests; secrets, bodies and field values are not logged at all, nor is what the crates
+//! we build on have to say about them. What is worth an event is decided where it happens.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use http::HeaderMap;
+use sha2::{Digest, Sha256};
+use tracing::level_filters::LevelFilter;
+use tracing::{Level, Metadata, Subscriber};
+use tracing_subscriber::filter::{FilterExt, FilterFn};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry};
+
+/// What the lines look like.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// Pretty on a terminal, JSON otherwise.
+    #[default]
+    Auto,
+    /// For people.
+    Pretty,
+    /// For machines: one JSON object per line.
+    Json,
+}
+
+impl FromStr for Format {
+    type Err = LogsError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "pretty" => Ok(Self::Pretty),
+            "json" => Ok(Self::Json),
+            other => Err(LogsError::Format(escaped(other).into_owned())),
+        }
+    }
+}
+
+/// Why logging could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum LogsError {
+    /// No such format.
+    #[error("`{0}` is no format of logs; use auto, pretty or json")]
+    Format(String),
+    /// The filter cannot be read.
+    #[error("`{0}` is no level or filter of logs; use error, warn, info, debug or trace, or target=level,…")]
+    Filter(String),
+    /// Logging was set up before.
+    #[error("logging was set up before; call init once")]
+    Twice,
+}
+
+/// Begins logging to standard error for the whole process. `filter` is a level or a list of `target=level`.
+///
+/// # Errors
+///
+/// The filter cannot be read, or logging was set up before.
+pub fn init(format: Format, filter: &str) -> Result<(), LogsError> {
+    let terminal = io::stderr().is_terminal();
+    let pretty = format == Format::Pretty || (format == Format::Auto && terminal);
+    let style = match (pretty, terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())) {
+        (true, true) => Style::Coloured,
+        (true, false) => Style::Plain,
+        (false, _) => Style::Json,
+    };
+    // A log that cannot be written must not end the work that is logged.
+    let sink = Arc::new(|line: &[u8]| drop(io::stderr().lock().write_all(line)));
+    subscriber(style, filter, sink)?.try_init().map_err(|_| LogsError::Twice)
+}
+
+/// A decided [`Format`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Pretty, with the colour of the level.
+    Coloured,
+    /// Pretty.
+    Plain,
+    /// JSON.
+    Json,
+}
+
+/// Where finished lines go, each whole and with its line feed.
+pub type Sink = Arc<dyn Fn(&[u8]) + Send + Sync>;
+
+/// What [`init`] installs, with another end.
+///
+/// # Errors
+///
+/// The filter cannot be read.
+pub fn subscriber(style: Style, filter: &str, sink: Sink) -> Result<impl Subscriber + Send + Sync + use<>, LogsError> {
+    let filter = parse_filter(filter)?;
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Lines { style, sink });
+    let lines: Box<dyn Layer<Registry> + Send + Sync> = match style {
+        Style::Json => Box::new(lines.json().flatten_event(true).with_current_span(true).with_span_list(false)),
+        Style::Plain | Style::Coloured => Box::new(lines),
+    };
+    Ok(Registry::default().with(lines.with_filter(filter.and(FilterFn::new(is_fit_to_log)))))
+}
+
+/// Below `info`, the crates we build on log what passes through them: drivers the parameters of a statement, HTTP crates
+/// header fields. No filter brings that out.
+fn is_fit_to_log(meta: &Metadata<'_>) -> bool {
+    let ours = meta.target().strip_prefix("hapax").is_some_and(|rest| rest.is_empty() || rest.starts_with(['_', ':']));
+    ours || *meta.level() <= Level::INFO
+}
+
+fn parse_filter(text: &str) -> Result<EnvFilter, LogsError> {
+    // A bare word that is no level would be taken for a target, and silence everything else.
+    let bare_word = !text.contains(['=', ',']) && text.parse::<LevelFilter>().is_err();
+    let parsed = EnvFilter::builder().parse(text).ok().filter(|_| !bare_word);
+    parsed.ok_or_else(|| LogsError::Filter(escaped(text).into_owned()))
+}
+
+/// Makes a writer for each line.
+struct Lines {
+    style: Style,
+    sink: Sink,
+}
+
+/// Takes one formatted event, escapes it, and hands it on.
+struct Line<'l> {
+    lines: &'l Lines,
+    level: Level,
+}
+
+impl<'l> MakeWriter<'l> for Lines {
+    type Writer = Line<'l>;
+
+    fn make_writer(&'l self) -> Line<'l> {
+        Line { lines: self, level: Level::INFO }
+    }
+
+    fn make_writer_for(&'l self, meta: &Metadata<'_>) -> Line<'l> {
+        Line { lines: self, level: *meta.level() }
+    }
+}
+
+impl Write for Line<'_> {
+    /// The formatter hands over each event in one piece, which ends in the only line feed that is ours.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(event);
+        let text = escaped(text.strip_suffix('\n').unwrap_or(&text));
+        let line = match (self.lines.style, colour(self.level)) {
+            (Style::Coloured, Some(colour)) => format!("\x1b[{colour}m{text}\x1b[0m\n"),
+            _ => format!("{text}\n"),
+        };
+        (self.lines.sink)(line.as_bytes());
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What needs attention is coloured, what is only of interest to a developer is dim.
+fn colour(level: Level) -> Option<u8> {
+    match level {
+        Level::ERROR => Some(31),
+        Level::WARN => Some(33),
+        Level::INFO => None,
+        _ => Some(2),
+    }
+}
+
+/// The text with every character that could end a line, move a cursor or turn the reading direction written as `\u001b`.
+#[must_use]
+pub fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for letter in text.chars() {
+        if is_unsafe(letter) {
+            safe.push_str(&format!("\\u{:04x}", u32::from(letter)));
+        } else {
+            safe.push(letter);
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// C0, DEL and C1 controls, line and paragraph separators, marks that turn the reading direction.
+fn is_unsafe(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{061c}')
+        || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A key as it may be logged: the first 12 hexadecimal digits of its SHA-256.
+///
+/// An operator who knows the key finds it with `printf %s "$key" | sha256sum | cut -c1-12`.
+#[must_use]
+pub fn digest_of_key(key: &str) -> String {
+    short_digest(key)
+}
+
+/// A caller's scope as it may be logged and shown, in the same form as [`digest_of_key`].
+#[must_use]
+pub fn digest_of_caller(scope: &str) -> String {
+    short_digest(scope)
+}
+
+fn short_digest(text: &str) -> String {
+    let whole = Sha256::digest(text.as_bytes());
+    let mut short = String::with_capacity(12);
+    for byte in &whole[..6] {
+        for nibble in [byte >> 4, byte & 15] {
+            short.push(char::from_digit(u32::from(nibble), 16).unwrap_or('0'));
+        }
+    }
+    short
+}
+
+/// Something that is passed around but never shown.
+#[derive(Clone, Copy, Default)]
+pub struct Redacted<T>(pub T);
+
+impl<T> fmt::Debug for Redacted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+impl<T> fmt::Display for Redacted<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
+    }
+}
+
+/// Header fields as they may be logged: their names, since any value may be a secret.
+#[derive(Clone, Copy)]
+pub struct FieldNames<'h>(pub &'h HeaderMap);
+
+impl fmt::Display for FieldNames<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, name) in self.0.keys().enumerate() {
+            write!(f, "{}{name}", if nth == 0 { "" } else { " " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for FieldNames<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Longer ids from outside are not taken over: they stand in every line and every refusal.
+const REQUEST_ID_MAX: usize = 64;
+
+/// Names one request in logs and in refusals.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct RequestId(Id);
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Id {
+    Own(u64),
+    Given(Arc<str>),
+}
+
+impl RequestId {
+    /// A new id: 16 hexadecimal digits, unlike any other of this process and, but for bad luck, of any other.
+    #[must_use]
+    pub fn next() -> Self {
+        static COUNTED: AtomicU64 = AtomicU64::new(0);
+        static SEED: OnceLock<u64> = OnceLock::new();
+        let seed = *SEED.get_or_init(random_seed);
+        Self(Id::Own(mixed(seed, COUNTED.fetch_add(1, Ordering::Relaxed))))
+    }
+
+    /// An id from a field of the request, for where the configuration trusts whoever set it.
+    ///
+    /// `None` unless it is short and made of ASCII letters, digits, `-`, `_` and `.`, as every tracing system's ids are.
+    #[must_use]
+    pub fn given(text: &str) -> Option<Self> {
+        let fits = (1..=REQUEST_ID_MAX).contains(&text.len());
+        let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
+        (fits && plain).then(|| Self(Id::Given(text.into())))
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Id::Own(number) => write!(f, "{number:016x}"),
+            Id::Given(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The finaliser of SplitMix64: one to one, so a counter that does not repeat makes ids that do not.
+fn mixed(seed: u64, count: u64) -> u64 {
+    let mut bits = seed.wrapping_add(count.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+#[expect(clippy::disallowed_methods, reason = "names requests for people; nothing is decided by it or stored")]
+fn random_seed() -> u64 {
+    // Without a random source ids are still unique in this process.
+    getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()))
+}

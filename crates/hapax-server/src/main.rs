@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use hapax_server::cli::{Cli, Command, ConfigCommand, Flags, RoutesArgs};
+use hapax_server::cli::{Cli, Command, ConfigCommand, Flags, Output, RoutesArgs};
 use hapax_server::config::{self, Config, ConfigErrors, Sources};
 use hapax_server::{audit_routes, run};
 
@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         Command::Config { command: ConfigCommand::Check(flags) } => check(&flags),
         Command::Config { command: ConfigCommand::Show { origin, flags } } => show(&flags, origin),
         Command::Config { command: ConfigCommand::Default } => print(config::DEFAULT_FILE),
-        Command::Routes(args) => routes(args),
+        Command::Routes(args) => routes(&args),
     };
     done.unwrap_or_else(|failure| report(&failure))
 }
@@ -37,7 +37,7 @@ fn proxy(flags: &Flags) -> Result<ExitCode, Failure> {
     let config = load(&sources)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Other(error.into()))?;
-    runtime.block_on(run::proxy(config, sources)).map_err(Failure::Other)?;
+    runtime.block_on(run::proxy(config, sources)).map_err(|error| Failure::Other(error.into()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -60,9 +60,14 @@ fn show(flags: &Flags, origin: bool) -> Result<ExitCode, Failure> {
     explained.config.map(|_| ExitCode::SUCCESS).map_err(Failure::Configuration)
 }
 
-fn routes(args: RoutesArgs) -> Result<ExitCode, Failure> {
+fn routes(args: &RoutesArgs) -> Result<ExitCode, Failure> {
     let config = load(&args.sources(environment()))?;
-    audit_routes::run(&config, args.log).map_err(Failure::Other)
+    let report = audit_routes::command::audit(&config, args.log.as_deref()).map_err(Failure::Other)?;
+    match args.output {
+        Output::Text => print(&report.to_table())?,
+        Output::Json => print(&format!("{}\n", report.to_json().map_err(|error| Failure::Other(error.into()))?))?,
+    };
+    Ok(ExitCode::from(report.exit_code()))
 }
 
 fn load(sources: &Sources) -> Result<Config, Failure> {

@@ -1,0 +1,220 @@
+//! The parts of a running proxy together: store, layer, upstream, and what is changed or ended while it runs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hapax::http::{IdempotencyLayer, Settings};
+use hapax_core::address::AddressScheme;
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tower_layer::Layer;
+
+use crate::abuse::breaker::Breaker;
+use crate::abuse::callers::Callers;
+use crate::abuse::rates::Rates;
+use crate::config::{self, Config, LogFormat, Sources};
+use crate::proxy::tls::{self, Certificate};
+use crate::proxy::{self, ListenOptions, Shutdown, Upstream, UpstreamOptions};
+use crate::run::forward::Forward;
+use crate::run::guard::Doorkeeper;
+use crate::run::notify::Notify;
+use crate::run::readiness::Fitness;
+use crate::run::scopes::ForLayer;
+use crate::run::service::Numbered;
+use crate::run::signals::{Signal, Signals};
+use crate::run::store::AnyStore;
+use crate::run::{StartError, addresses, other, scopes, settings};
+use crate::{admin, logs};
+
+/// A proxy that runs.
+pub(super) struct Node {
+    pub(super) config: Config,
+    pub(super) store: AnyStore,
+    sources: Sources,
+    salt: [u8; 32],
+    layer: IdempotencyLayer<AnyStore>,
+    doorkeeper: Arc<Doorkeeper>,
+    certificate: Option<Certificate>,
+    draining: Arc<AtomicBool>,
+    /// As the last reload left it.
+    current: Mutex<Config>,
+}
+
+impl Node {
+    /// Opens the store and puts everything together. Nothing is served yet.
+    pub(super) async fn start(config: Config, sources: Sources) -> Result<Self, StartError> {
+        let certificate = config.server.tls.as_ref().map(|tls| Certificate::read(&tls.cert, &tls.key)).transpose()?;
+        let store = AnyStore::open(&config.store).await?;
+        admin::metrics::set_durability(store.name(), store.durability().0);
+        let remembered = addresses::recall(&store).await?;
+        let scopes = scopes::build(&config, remembered.salt).map_err(other)?;
+        let ours = settings::scheme(&scopes.scheme(), &config);
+        if let Some(theirs) = addresses::confirm(&store, &ours, config.new_addresses).await? {
+            return Err(StartError::OtherAddresses { ours, theirs });
+        }
+        let scheme = AddressScheme::new(&format!("1;{}", scopes.scheme())).map_err(other)?;
+        let doorkeeper = Arc::new(Doorkeeper {
+            rates: Rates::new(),
+            breaker: Breaker::new(config.store.breaker_failures.get(), config.store.breaker_pause),
+            callers: Arc::new(Callers::new()),
+        });
+        let layer = IdempotencyLayer::with_scheme(store.clone(), scheme, ForLayer(Arc::clone(&scopes)));
+        let node = Self {
+            current: Mutex::new(config.clone()),
+            config,
+            store,
+            sources,
+            salt: remembered.salt,
+            layer,
+            doorkeeper,
+            certificate,
+            draining: Arc::default(),
+        };
+        node.layer.replace(node.settings(&node.config, scopes)?);
+        for warning in node.config.warnings() {
+            tracing::warn!("{warning}");
+        }
+        Ok(node)
+    }
+
+    fn settings(&self, config: &Config, scopes: Arc<crate::scope::Scopes>) -> Result<Settings, StartError> {
+        Ok(Settings {
+            routes: settings::routes(config).map_err(other)?,
+            scopes: Arc::new(ForLayer(scopes)),
+            guard: Arc::<Doorkeeper>::clone(&self.doorkeeper),
+            key_headers: config.keys.headers.clone(),
+            fingerprint_keys: settings::fingerprint_keys(config).map_err(other)?,
+            cors: settings::cors(config),
+        })
+    }
+
+    /// Serves clients from that socket.
+    pub(super) fn serve(&self, listener: TcpListener, shutdown: Shutdown) -> Result<JoinHandle<()>, StartError> {
+        let upstream = Upstream::new(&self.config.upstream.to, upstream_options(&self.config)?).map_err(other)?;
+        let service = Numbered::new(self.layer.layer(Forward::new(upstream)));
+        let tls = self.certificate.as_ref().map(Certificate::server_config).transpose()?;
+        Ok(tokio::spawn(proxy::serve(listener, tls, listen_options(&self.config), service, shutdown)))
+    }
+
+    /// Serves operators until the token is cancelled.
+    pub(super) fn serve_admin(&self, listener: Option<TcpListener>, metrics: PrometheusHandle) -> CancellationToken {
+        let ending = CancellationToken::new();
+        let Some(listener) = listener else { return ending };
+        let readiness = Fitness {
+            store: self.store.clone(),
+            doorkeeper: Arc::clone(&self.doorkeeper),
+            draining: Arc::clone(&self.draining),
+        };
+        let token = self.config.admin.token.as_ref().and_then(|token| admin::Token::new(token.expose()));
+        let callers = Arc::clone(&self.doorkeeper.callers);
+        let state = Arc::new(admin::State { readiness, metrics, callers, token, hosts: Vec::new() });
+        let ended = ending.clone();
+        tokio::spawn(async move {
+            if let Err(error) = admin::serve(listener, state, ended.cancelled()).await {
+                tracing::error!(%error, "the admin listener ended");
+            }
+        });
+        ending
+    }
+
+    /// Reloads when asked to, until told to end.
+    pub(super) async fn until_told_to_end(&self, signals: &mut Signals, notify: &Notify) {
+        while let Signal::Reload = signals.next().await {
+            notify.reloading();
+            let result = match self.reload() {
+                Ok(()) => "ok",
+                Err(causes) => {
+                    causes.iter().for_each(|cause| tracing::error!("{cause}"));
+                    tracing::error!("the configuration was not reloaded; the old one stays in force");
+                    "refused"
+                }
+            };
+            metrics::counter!("hapax_reload_total", "result" => result).increment(1);
+            notify.ready("serving");
+        }
+    }
+
+    /// Reads the configuration again, and puts it in force as a whole or not at all.
+    fn reload(&self) -> Result<(), Vec<String>> {
+        let new = config::load(&self.sources)
+            .map_err(|errors| errors.0.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let restart = current.needs_restart(&new);
+        if !restart.is_empty() {
+            return Err(vec![format!("these settings need a restart: {}", restart.join(", "))]);
+        }
+        let scopes = scopes::build(&new, self.salt).map_err(|error| vec![error.to_string()])?;
+        let settings = self.settings(&new, scopes).map_err(|error| vec![error.to_string()])?;
+        if let Some(certificate) = &self.certificate {
+            certificate.reload().map_err(|error| vec![error.to_string()])?;
+        }
+        self.layer.replace(settings);
+        *current = new;
+        tracing::info!("the configuration was reloaded");
+        Ok(())
+    }
+
+    /// Stops accepting, finishes and records what runs, within the drain time; a second signal ends it at once.
+    pub(super) async fn end(&self, signals: &mut Signals, shutdown: &Shutdown, serving: JoinHandle<()>) {
+        self.draining.store(true, Ordering::SeqCst);
+        tracing::info!(running = self.layer.running(), "ending: finishing what runs");
+        shutdown.drain();
+        let finish = async {
+            // The task ends when every connection has; if it failed, there is nothing left to wait for.
+            let _ = serving.await;
+            self.layer.drain().await;
+        };
+        let told_again = async { while signals.next().await != Signal::Abandon {} };
+        tokio::select! {
+            ended = timeout(self.config.server.drain, finish) => match ended {
+                Ok(()) => tracing::info!("ended: everything that ran is recorded"),
+                Err(_) => tracing::warn!(running = self.layer.running(), "ended before everything was recorded"),
+            },
+            () = told_again => tracing::warn!(running = self.layer.running(), "ended at once; leases are left to lapse"),
+        }
+        shutdown.abandon();
+    }
+}
+
+fn listen_options(config: &Config) -> ListenOptions {
+    let server = &config.server;
+    ListenOptions {
+        connections_max: server.connections_max.get() as usize,
+        fields_max: server.header_count_max.get() as usize,
+        head_bytes_max: server.header_bytes_max,
+        head_time: server.header_timeout,
+        body_time: server.body_timeout,
+        write_time: server.write_timeout,
+        idle_time: server.keep_alive,
+        trusted_peers: server.trusted_peers.iter().filter_map(|network| network.to_string().parse().ok()).collect(),
+        ..ListenOptions::default()
+    }
+}
+
+fn upstream_options(config: &Config) -> Result<UpstreamOptions, StartError> {
+    let upstream = &config.upstream;
+    let tls = match upstream.to.scheme_str() {
+        Some("https") => Some(tls::client_config(upstream.ca_file.as_deref())?),
+        _ => None,
+    };
+    Ok(UpstreamOptions {
+        connect_timeout: upstream.connect_timeout,
+        answer_timeout: upstream.answer_timeout,
+        idle_timeout: upstream.idle_timeout,
+        idle_max: upstream.idle_connections_max.get() as usize,
+        h2c: upstream.h2c,
+        host_of_upstream: !upstream.keep_host,
+        tls,
+    })
+}
+
+pub(super) fn log_format(format: LogFormat) -> logs::Format {
+    match format {
+        LogFormat::Auto => logs::Format::Auto,
+        LogFormat::Pretty => logs::Format::Pretty,
+        LogFormat::Json => logs::Format::Json,
+    }
+}

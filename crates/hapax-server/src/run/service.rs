@@ -1,0 +1,36 @@
+//! What every request passes first: it gets a number, which stands in every refusal and in the logs.
+
+use std::task::{Context, Poll};
+
+use http::Request;
+use tower_service::Service;
+
+use crate::logs;
+
+/// Numbers requests.
+#[derive(Clone, Debug)]
+pub(super) struct Numbered<S> {
+    inner: S,
+}
+
+impl<S> Numbered<S> {
+    pub(super) fn new(inner: S) -> Self {
+        Self { inner }
+    }
+}
+
+impl<S: Service<Request<B>>, B> Service<Request<B>> for Numbered<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> S::Future {
+        let id = logs::RequestId::next().to_string();
+        request.extensions_mut().insert(hapax::http::RequestId(id.into()));
+        self.inner.call(request)
+    }
+}

@@ -1,0 +1,85 @@
+//! What the operating system asks of the process.
+//!
+//! SIGTERM or SIGINT once means: finish what runs, then end. A second one means: end now, and leave the leases to lapse.
+//! SIGHUP means: read the configuration again. What each of them takes is decided by whoever asks for the next one.
+
+use std::io;
+
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Stop accepting, finish and record what runs, then end.
+    Drain,
+    /// End now.
+    Abandon,
+    /// Validate the configuration and swap it in, or keep the old one.
+    Reload,
+}
+
+/// The signals of this process, in order.
+#[derive(Debug)]
+pub struct Signals {
+    terminate: Stream,
+    interrupt: Stream,
+    hangup: Stream,
+    draining: bool,
+}
+
+impl Signals {
+    /// Takes over the signals; from here on none of them ends the process by itself.
+    ///
+    /// # Errors
+    ///
+    /// The operating system refuses.
+    pub fn install() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+            draining: false,
+        })
+    }
+
+    /// Waits for the next one. Nothing is lost when the wait is given up.
+    pub async fn next(&mut self) -> Signal {
+        // An end outranks a reload that came at the same time.
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => self.end(),
+            _ = self.interrupt.recv() => self.end(),
+            _ = self.hangup.recv() => Signal::Reload,
+        }
+    }
+
+    fn end(&mut self) -> Signal {
+        if std::mem::replace(&mut self.draining, true) { Signal::Abandon } else { Signal::Drain }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn send(name: &str) {
+        let status = Command::new("kill").args([name, &std::process::id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    // One test, because signals belong to the whole process.
+    #[tokio::test]
+    async fn the_first_end_drains_the_second_abandons_and_hangup_reloads_in_between() {
+        let mut signals = Signals::install().unwrap();
+        send("-HUP");
+        assert_eq!(signals.next().await, Signal::Reload);
+        send("-TERM");
+        assert_eq!(signals.next().await, Signal::Drain);
+        send("-HUP");
+        assert_eq!(signals.next().await, Signal::Reload);
+        send("-INT");
+        assert_eq!(signals.next().await, Signal::Abandon);
+    }
+}
