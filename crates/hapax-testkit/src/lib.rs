@@ -18,8 +18,12 @@
 
 pub mod child;
 pub mod clock;
+pub mod hapax;
+pub mod ledger;
 pub mod pgbouncer;
 pub mod postgres;
+pub mod process;
+pub mod raw_http;
 pub mod tcp_proxy;
 pub mod tokens;
 pub mod wait;
