@@ -22,6 +22,7 @@ pub mod clock;
 pub mod hapax;
 pub mod ledger;
 pub mod pgbouncer;
+pub mod port;
 pub mod postgres;
 pub mod process;
 pub mod raw_http;
@@ -30,6 +31,5 @@ pub mod tokens;
 pub mod wait;
 
 mod command;
-mod port;
 mod skip;
 mod watchdog;
