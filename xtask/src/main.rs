@@ -1,4 +1,4 @@
-//! Chores of the repository, as commands: `cargo xtask bench stores`, `cargo xtask tidy`.
+//! Chores of the repository, as commands: `cargo xtask bench stores`, `cargo xtask bench proxy`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a chore that fails says where and stops")]
 
@@ -28,10 +28,13 @@ enum Command {
 enum Bench {
     /// Claim + complete cycles, replays, growth and reaping of every store.
     Stores(bench::Args),
+    /// The proxy beside nginx: pass-through, first-time keys, replays, memory.
+    Proxy(bench::proxy::Args),
 }
 
 fn main() {
     match Cli::parse().command {
         Command::Bench { what: Bench::Stores(args) } => bench::run(&args),
+        Command::Bench { what: Bench::Proxy(args) } => bench::proxy::run(&args),
     }
 }

@@ -4,8 +4,8 @@
 //! starts them and makes sure that nothing outlives the run, not even after SIGKILL. It leaves to its users what
 //! is tested; it is never published, and no product code depends on it.
 //!
-//! A test that needs a server begins with [`needs_postgres!`] (or [`needs_pgbouncer!`]). With `HAPAX_SKIP_SERVERS=1` it
-//! then says `NOT TESTED: …` and returns; without it, a missing server fails the test.
+//! A test that needs a server begins with [`needs_postgres!`] (or [`needs_pgbouncer!`], [`needs_clients!`]). With
+//! `HAPAX_SKIP_SERVERS=1` it then says `NOT TESTED: …` and returns; without it, a missing server fails the test.
 //!
 //! Linux only: it reads `/proc`, and uses `setpriv` and `flock`.
 
@@ -17,14 +17,19 @@
 )]
 
 pub mod child;
+pub mod clients;
 pub mod clock;
+pub mod hapax;
+pub mod ledger;
 pub mod pgbouncer;
+pub mod port;
 pub mod postgres;
+pub mod process;
+pub mod raw_http;
 pub mod tcp_proxy;
 pub mod tokens;
 pub mod wait;
 
 mod command;
-mod port;
 mod skip;
 mod watchdog;

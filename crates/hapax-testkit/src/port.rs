@@ -15,19 +15,19 @@ const HIGHEST: u16 = 32_000;
 const ATTEMPTS_MAX: usize = 100;
 
 /// A port that was free a moment ago. Somebody may take it before the caller does: be ready to ask again.
-pub(crate) fn free() -> u16 {
+pub fn free() -> u16 {
     listener().local_addr().expect("a listener has an address").port()
 }
 
 /// A listener on a free port.
-pub(crate) fn listener() -> TcpListener {
+pub fn listener() -> TcpListener {
     (0..ATTEMPTS_MAX)
         .find_map(|_| TcpListener::bind(loopback(candidate())).ok())
         .expect("some port on the loopback interface is free")
 }
 
 /// `127.0.0.1` with this port.
-pub(crate) fn loopback(port: u16) -> SocketAddr {
+pub fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 

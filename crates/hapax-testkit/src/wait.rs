@@ -14,14 +14,19 @@ const STEP: Duration = Duration::from_millis(2);
 /// When `limit` has passed; the message names `what`.
 #[track_caller]
 pub fn until(what: &str, limit: Duration, mut done: impl FnMut() -> bool) {
+    assert!(holds_within(limit, &mut done), "waited {limit:?} in vain: {what}");
+}
+
+/// Blocks until `done` says so, or `limit` has passed; says which.
+pub fn holds_within(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     let looks = limit.as_millis().div_ceil(STEP.as_millis());
     for _ in 0..looks {
         if done() {
-            return;
+            return true;
         }
         pause();
     }
-    assert!(done(), "waited {limit:?} in vain: {what}");
+    done()
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place where tests poll, for what gives no signal")]

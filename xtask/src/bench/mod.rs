@@ -6,7 +6,9 @@
 mod growth;
 mod naive_postgres;
 mod naive_sqlite;
+mod page;
 mod pairs;
+pub(crate) mod proxy;
 mod report;
 mod workload;
 

@@ -1,12 +1,11 @@
 //! What was measured: on the terminal, as JSON lines, and in docs/benchmarks.md.
 
 use std::fmt::Write as _;
-use std::path::Path;
-use std::process::Command;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 
+use super::page::{self, machine, rounded};
 use super::workload::{Tally, ms_at};
 
 /// Ours beside the naive way.
@@ -64,13 +63,8 @@ impl Report {
         Self { json, pairs: Vec::new(), others: Vec::new() }
     }
 
-    /// Progress on standard error; nothing where that is not a terminal.
     pub(crate) fn bar(&self, what: &str, steps: u32) -> ProgressBar {
-        let bar = ProgressBar::new(steps.into()).with_message(what.to_owned());
-        let style = ProgressStyle::with_template("{msg:40} {bar:30} {pos}/{len} {elapsed}").expect("a template");
-        bar.set_style(style);
-        bar.tick();
-        bar
+        bar(what, steps)
     }
 
     pub(crate) fn pair(&mut self, pair: &Pair<'_>) {
@@ -160,9 +154,7 @@ impl Report {
             println!("{tables}");
         }
         if write_docs {
-            let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
-            let page = format!("{INTRODUCTION}\n{}\n\n{tables}", machine());
-            std::fs::write(root.join("docs/benchmarks.md"), page).expect("docs/benchmarks.md is written");
+            page::write_section("stores", &format!("{INTRODUCTION}\n{}\n\n{tables}", machine()));
         }
     }
 
@@ -181,7 +173,7 @@ impl Report {
     }
 }
 
-const INTRODUCTION: &str = "# Benchmarks
+const INTRODUCTION: &str = "## Stores
 
 Written by `cargo xtask bench stores`; run it again on your machine. Every figure of ours was measured in slices, in turn
 with the naive way in the same run, so that the ratio holds on a noisy machine. 1 KiB answers, 36-character random keys,
@@ -192,20 +184,11 @@ every index the product needs, every write durable before it is acknowledged.
 - *naive*, SQLite: one transaction per write on one connection. PostgreSQL: one statement per write on 64 connections.
 ";
 
-fn machine() -> String {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let memory = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib: u64 = memory.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).unwrap_or(0);
-    let said = |program: &str, args: &[&str]| {
-        let output = Command::new(program).args(args).output().ok()?;
-        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let date = said("date", &["-u", "+%Y-%m-%d"]).unwrap_or_default();
-    let kernel = said("uname", &["-sr"]).unwrap_or_default();
-    format!("{date}, {cores} cores, {} GiB, {kernel}.", kib / 1024 / 1024)
-}
-
-fn rounded(value: f64, digits: i32) -> f64 {
-    let scale = 10_f64.powi(digits);
-    (value * scale).round() / scale
+/// Progress on standard error; nothing where that is not a terminal.
+pub(crate) fn bar(what: &str, steps: u32) -> ProgressBar {
+    let bar = ProgressBar::new(steps.into()).with_message(what.to_owned());
+    let style = ProgressStyle::with_template("{msg:40} {bar:30} {pos}/{len} {elapsed}").expect("a template");
+    bar.set_style(style);
+    bar.tick();
+    bar
 }

@@ -1,0 +1,94 @@
+//! Memory: its growth over many requests, and its size with many idle connections.
+
+use std::process::Command;
+use std::time::Duration;
+
+use hapax_testkit::raw_http::{Conn, request};
+
+use super::super::report::bar;
+use super::Args;
+use super::subject::Subject;
+use super::wrk::{Load, Run};
+
+/// One look at the memory every so often.
+const SLICE: Duration = Duration::from_secs(5);
+/// This part of the requests is for warmth: caches and pools fill once.
+const WARM_PART: u64 = 10;
+/// File handles beside those of the connections.
+const HANDLES_BESIDE: usize = 1_000;
+
+/// What requests did to the memory.
+pub(super) struct Growth {
+    pub(super) requests: u64,
+    pub(super) warm_bytes: u64,
+    pub(super) end_bytes: u64,
+    pub(super) peak_bytes: u64,
+}
+
+impl Growth {
+    pub(super) fn bytes(&self) -> i64 {
+        self.end_bytes as i64 - self.warm_bytes as i64
+    }
+}
+
+/// What idle connections cost.
+pub(super) struct Idle {
+    pub(super) connections: usize,
+    pub(super) before_bytes: u64,
+    pub(super) bytes: u64,
+}
+
+/// GETs, first-time keys and replays in turn, until so many were answered.
+pub(super) fn growth(args: &Args, subject: &Subject) -> Growth {
+    subject.prime();
+    let run = Run { load: Load::Mixed, connections: args.connections, length: SLICE };
+    let progress = bar("memory over many requests", u32::try_from(args.requests / 1000).unwrap_or(u32::MAX));
+    let warm = args.requests / WARM_PART;
+    let mut growth = Growth { requests: 0, warm_bytes: 0, end_bytes: 0, peak_bytes: 0 };
+    let mut total = 0;
+    while growth.requests < args.requests {
+        let counted = run.against(subject.address()).requests;
+        total += counted;
+        growth.end_bytes = subject.rss_bytes();
+        if growth.warm_bytes == 0 && total >= warm {
+            growth.warm_bytes = growth.end_bytes;
+        } else if growth.warm_bytes > 0 {
+            growth.requests += counted;
+            growth.peak_bytes = growth.peak_bytes.max(growth.end_bytes);
+        }
+        progress.set_position(growth.requests / 1000);
+    }
+    progress.finish_and_clear();
+    growth
+}
+
+/// Connections that had an answer each and are kept open without a word.
+pub(super) fn idle(args: &Args, subject: &Subject) -> Idle {
+    let handles = args.idle + HANDLES_BESIDE;
+    allow_handles(std::process::id(), handles);
+    allow_handles(subject.id(), 2 * handles);
+    let get = request("GET", "/charges");
+    let before_bytes = subject.rss_bytes();
+    let progress = bar("memory with idle connections", args.idle as u32);
+    let mut open: Vec<Conn> = (0..args.idle)
+        .map(|_| {
+            let mut conn = Conn::open(subject.address());
+            assert_eq!(conn.send(&get).status, 200);
+            progress.inc(1);
+            conn
+        })
+        .collect();
+    let bytes = subject.rss_bytes();
+    // They are open and usable, or the figure says nothing.
+    for conn in open.iter_mut().step_by(args.idle.div_ceil(100).max(1)) {
+        assert_eq!(conn.expect_usable("/charges").status, 200);
+    }
+    progress.finish_and_clear();
+    Idle { connections: open.len(), before_bytes, bytes }
+}
+
+/// Asks for more file handles. Where that is not allowed, the connections will say so.
+fn allow_handles(process: u32, count: usize) {
+    let mut prlimit = Command::new("prlimit");
+    let _ = prlimit.args(["--pid", &process.to_string(), &format!("--nofile={count}:{count}")]).output();
+}
