@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::problem::{Origin, Problem, did_you_mean, nearest};
+use super::problem::{Origin, Problem, nearest};
 use super::secret::{self, Secret};
 use super::source::{Node, Override, Raw};
 use super::value::{Fault, Value};
@@ -36,6 +36,8 @@ pub(super) struct Reader<'a> {
     pub(super) problems: Vec<Problem>,
     pub(super) settings: Vec<Setting>,
     unknown: Vec<Unknown>,
+    /// Keys whose values could not be read: a default stands in for them, so nothing follows from it.
+    faulty: Vec<String>,
 }
 
 /// A key that nobody asked for.
@@ -62,7 +64,7 @@ enum Found<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(file: Option<&'a Path>, overrides: &'a [Override]) -> Self {
-        Self { file, overrides, problems: Vec::new(), settings: Vec::new(), unknown: Vec::new() }
+        Self { file, overrides, problems: Vec::new(), settings: Vec::new(), unknown: Vec::new(), faulty: Vec::new() }
     }
 
     /// Reads a section with `read`, and notes the keys it did not ask for. The top of a file is the section "".
@@ -90,8 +92,12 @@ impl<'a> Reader<'a> {
         self.file.map_or(Origin::Default, |path| Origin::File { path: path.to_owned(), line })
     }
 
-    /// Notes a problem of the setting that somebody set, of those named; the first where nobody set any.
+    /// Notes a problem between settings, at the first of them that somebody set. Where one of them could not be read,
+    /// that was noted already, and this problem may be none.
     pub(super) fn refuse(&mut self, keys: &[&str], message: impl Into<String>) {
+        if keys.iter().any(|key| self.faulty.iter().any(|faulty| faulty == key)) {
+            return;
+        }
         let of = |key: &&str| self.settings.iter().find(|setting| setting.key == **key).map(|s| s.origin.clone());
         let origin = keys.iter().filter_map(of).find(|origin| *origin != Origin::Default).unwrap_or(Origin::Default);
         self.problems.push(Problem { origin, message: message.into() });
@@ -109,14 +115,10 @@ impl<'a> Reader<'a> {
     fn about_unknown(&self, unknown: &Unknown) -> String {
         let Unknown { key, section, siblings, .. } = unknown;
         let place = heading(section);
-        let close = did_you_mean(key, siblings.iter().copied());
-        if !close.is_empty() {
-            return format!("unknown key `{key}` {place}{close}");
-        }
-        // A key that exists elsewhere, or is close to one that does, stands in the wrong section.
-        let elsewhere = |setting: &&Setting| setting.key.rsplit('.').next().is_some_and(|last| last == key);
-        let by_name = self.settings.iter().filter(|s| !s.key.contains('[')).find(elsewhere).map(|s| s.key.as_str());
-        let meant = by_name.or_else(|| nearest(key, self.settings.iter().map(|setting| setting.key.as_str())));
+        // A key that exists elsewhere stands in the wrong section; else a misspelt one of this section is most likely.
+        let all = || self.settings.iter().map(|setting| setting.key.as_str()).filter(|known| !known.contains('['));
+        let elsewhere = all().find(|known| known.rsplit('.').next() == Some(key));
+        let meant = elsewhere.or_else(|| nearest(key, siblings.iter().copied())).or_else(|| nearest(key, all()));
         match meant {
             Some(meant) => format!("unknown key `{key}` {place}; did you mean `{meant}`?"),
             None => format!("unknown key `{key}` {place}; `hapax config default` lists every key"),
@@ -204,7 +206,9 @@ impl<'a> Section<'_, 'a> {
             Ok(Some(text)) => Some(Secret::new(text)),
             Ok(None) => None,
             Err(_) => {
-                self.problem(Some(&origin), format!("`{}` must be a text that is not empty", self.full(key)));
+                let full = self.full(key);
+                self.problem(Some(&origin), format!("`{full}` must be a text that is not empty"));
+                self.reader.faulty.push(full);
                 None
             }
         }
@@ -216,7 +220,9 @@ impl<'a> Section<'_, 'a> {
             Ok(path) => match secret::read_file(&path?) {
                 Ok(secret) => Some(secret),
                 Err(why) => {
-                    self.problem(Some(&origin), format!("`{}`: {why}", self.full(file_key)));
+                    let full = self.full(file_key);
+                    self.problem(Some(&origin), format!("`{full}`: {why}"));
+                    self.reader.faulty.push(full);
                     None
                 }
             },
@@ -284,6 +290,7 @@ impl<'a> Section<'_, 'a> {
     }
 
     fn fault(&mut self, key: &str, expected: &str, fault: Fault, origin: Option<&Origin>) {
+        self.reader.faulty.push(self.full(key));
         let name = match self.path.split_once('[') {
             Some((kind, _)) => format!("{kind}.{key}"),
             None => self.full(key),

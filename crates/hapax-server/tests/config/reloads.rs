@@ -1,0 +1,52 @@
+//! Reloading: the same sources read again, and what cannot change while the process lives.
+
+use crate::setup::{file, without_file};
+
+#[test]
+fn the_file_is_read_anew_each_time() {
+    let setup = file("[defaults]\nlease = \"20s\"\n");
+    let first = setup.load();
+    setup.write("hapax.toml", "[defaults]\nlease = \"40s\"\n", 0o600);
+    let second = setup.load();
+    assert_eq!((first.defaults.lease.as_secs(), second.defaults.lease.as_secs()), (20, 40));
+    assert!(first.needs_restart(&second).is_empty());
+}
+
+#[test]
+fn a_reload_of_an_invalid_file_is_refused_with_the_words_of_a_start() {
+    let setup = file("");
+    let running = setup.load();
+    setup.write("hapax.toml", "[defaults]\nlease = \"0s\"\n", 0o600);
+    assert_eq!(setup.problems(), ["hapax.toml:2: `lease` is 0; write a duration above 0"]);
+    setup.write("hapax.toml", "", 0o600);
+    assert_eq!(setup.load(), running);
+}
+
+#[test]
+fn what_needs_a_restart_is_named() {
+    let old = without_file().load();
+    for (text, keys) in [
+        ("", vec![]),
+        ("[server]\nfrom = \"127.0.0.1:1\"", vec!["server.from"]),
+        (
+            "[server]\nconnections_max = 5\nheader_timeout = \"1s\"",
+            vec!["server.connections_max", "server.header_timeout"],
+        ),
+        ("[store]\nurl = \"sqlite:other.db\"", vec!["store"]),
+        ("scope = \"single\"", vec!["scope"]),
+        ("[defaults]\nkey_per = \"route\"", vec!["key_per"]),
+        ("[[route]]\npath = \"/a\"\nkey_per = \"route\"", vec!["key_per"]),
+        ("[admin]\nfrom = \"off\"", vec!["admin.from"]),
+        ("[log]\nlevel = \"debug\"", vec!["log.level"]),
+    ] {
+        assert_eq!(old.needs_restart(&file(text).load()), keys, "{text}");
+    }
+}
+
+#[test]
+fn routes_policies_and_secrets_change_without_a_restart() {
+    let old = without_file().load();
+    let text = "mode = \"observe\"\ndialect = \"stripe\"\nanonymous = true\n[upstream]\nanswer_timeout = \"90s\"\n\
+                [admin]\ntoken = \"hunter2hunter2hunter2\"\n[[route]]\npath = \"/a\"\nretention = \"7d\"\n";
+    assert_eq!(old.needs_restart(&file(text).load()), [""; 0]);
+}
