@@ -1,0 +1,249 @@
+//! One body for both directions, so that a body is passed on without a box around it.
+//!
+//! It also holds the promise that an end is an end: what broke off, stalled or was malformed shows as an error, also
+//! where hyper takes a reset stream for a finished one.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::problem::{self, Problem};
+use super::upstream::Answer;
+
+/// A request's or a response's body.
+pub struct Body {
+    kind: Kind,
+}
+
+enum Kind {
+    Empty,
+    Whole(Bytes),
+    Received(Received),
+    Answer(Box<Answer>),
+    Boxed(Pin<Box<dyn HttpBody<Data = Bytes, Error = BodyError> + Send>>),
+}
+
+/// Why a body has no proper end.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// The sender made no progress for too long.
+    #[error("the body did not arrive in time")]
+    TimedOut,
+    /// The framing of the body cannot be understood.
+    #[error("the body's framing is malformed")]
+    Malformed,
+    /// The body ended before its end.
+    #[error("the body broke off before its end")]
+    CutOff,
+    /// A body of another kind failed.
+    #[error("the body could not be produced")]
+    Other(#[source] Box<dyn StdError + Send + Sync>),
+}
+
+impl BodyError {
+    /// What to tell a client whose request's body failed in this way.
+    pub fn as_problem(&self) -> Problem {
+        match self {
+            BodyError::TimedOut => problem::REQUEST_TIMEOUT,
+            BodyError::Malformed => {
+                problem::bad_framing("The body's chunks are malformed. Send a well-formed request.")
+            }
+            BodyError::CutOff | BodyError::Other(_) => problem::BODY_CUT_OFF,
+        }
+    }
+
+    /// The same failure again, without the cause.
+    pub(super) fn same(&self) -> Self {
+        match self {
+            BodyError::TimedOut => BodyError::TimedOut,
+            BodyError::Malformed => BodyError::Malformed,
+            BodyError::CutOff | BodyError::Other(_) => BodyError::CutOff,
+        }
+    }
+
+    /// Malformed chunks are told from a broken connection by the kind of the error below.
+    fn of(error: &hyper::Error) -> Self {
+        let cause = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+        match cause.map(std::io::Error::kind) {
+            Some(std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput) => BodyError::Malformed,
+            Some(std::io::ErrorKind::TimedOut) => BodyError::TimedOut,
+            _ => BodyError::CutOff,
+        }
+    }
+}
+
+impl Body {
+    /// No body.
+    pub const fn empty() -> Self {
+        Self { kind: Kind::Empty }
+    }
+
+    /// A body of any other kind.
+    pub fn boxed<B>(body: B) -> Self
+    where
+        B: HttpBody<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn StdError + Send + Sync>>,
+    {
+        let body = http_body_util::BodyExt::map_err(body, |error| BodyError::Other(error.into()));
+        Self { kind: Kind::Boxed(Box::pin(body)) }
+    }
+
+    /// What a peer is sending; `multiplexed` if by HTTP/2.
+    pub(super) fn received(incoming: Incoming, multiplexed: bool, patience: Patience) -> Self {
+        if incoming.is_end_stream() {
+            return Self::empty();
+        }
+        Self { kind: Kind::Received(Received { incoming, multiplexed, patience, timer: None, waiting: false }) }
+    }
+
+    pub(super) fn answer(answer: Box<Answer>) -> Self {
+        Self { kind: Kind::Answer(answer) }
+    }
+}
+
+impl Default for Body {
+    fn default() -> Self {
+        Self::empty()
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Self {
+        Self { kind: if bytes.is_empty() { Kind::Empty } else { Kind::Whole(bytes) } }
+    }
+}
+
+/// For a body whose sender may take the time it likes.
+impl From<Incoming> for Body {
+    fn from(incoming: Incoming) -> Self {
+        Self::received(incoming, false, Patience::Endless)
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match &self.kind {
+            Kind::Empty => "empty",
+            Kind::Whole(_) => "whole",
+            Kind::Received(_) => "received",
+            Kind::Answer(_) => "answer",
+            Kind::Boxed(_) => "boxed",
+        };
+        f.debug_tuple("Body").field(&kind).finish()
+    }
+}
+
+impl HttpBody for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match &mut self.kind {
+            Kind::Empty => Poll::Ready(None),
+            Kind::Whole(bytes) => {
+                let bytes = std::mem::take(bytes);
+                self.kind = Kind::Empty;
+                Poll::Ready(Some(Ok(Frame::data(bytes))))
+            }
+            Kind::Received(received) => received.poll_frame(cx),
+            Kind::Answer(answer) => answer.poll_frame(cx),
+            Kind::Boxed(body) => body.as_mut().poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Empty => true,
+            Kind::Whole(_) => false,
+            Kind::Received(received) => received.incoming.is_end_stream(),
+            // Its connection is given back at the end, so the end must be asked for.
+            Kind::Answer(_) => false,
+            Kind::Boxed(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Empty => SizeHint::with_exact(0),
+            Kind::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Received(received) => received.incoming.size_hint(),
+            Kind::Answer(answer) => answer.size_hint(),
+            Kind::Boxed(body) => body.size_hint(),
+        }
+    }
+}
+
+/// How long a sender may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Patience {
+    /// As long as it likes.
+    Endless,
+    /// This long without any progress.
+    WithoutProgress(Duration),
+    /// Until then, for all of it.
+    Until(Instant),
+}
+
+impl Patience {
+    fn deadline(self) -> Option<Instant> {
+        match self {
+            Patience::Endless => None,
+            Patience::WithoutProgress(limit) => Some(Instant::now() + limit),
+            Patience::Until(deadline) => Some(deadline),
+        }
+    }
+}
+
+struct Received {
+    incoming: Incoming,
+    /// Whether the end must be checked: after a reset without an error code, hyper's HTTP/2 body just ends.
+    multiplexed: bool,
+    patience: Patience,
+    /// Made when we first wait, and used again.
+    timer: Option<Pin<Box<Sleep>>>,
+    /// Whether the timer is set for what we wait for now.
+    waiting: bool,
+}
+
+impl Received {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match Pin::new(&mut self.incoming).poll_frame(cx) {
+            Poll::Ready(frame) => {
+                self.waiting = false;
+                Poll::Ready(self.checked(frame))
+            }
+            Poll::Pending => self.poll_timer(cx),
+        }
+    }
+
+    fn checked(&self, frame: Option<Result<Frame<Bytes>, hyper::Error>>) -> Option<Result<Frame<Bytes>, BodyError>> {
+        match frame {
+            Some(Ok(frame)) => Some(Ok(frame)),
+            Some(Err(error)) => Some(Err(BodyError::of(&error))),
+            None if self.multiplexed && !self.incoming.is_end_stream() => Some(Err(BodyError::CutOff)),
+            None => None,
+        }
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if !self.waiting {
+            let Some(deadline) = self.patience.deadline() else { return Poll::Pending };
+            match &mut self.timer {
+                Some(timer) => timer.as_mut().reset(deadline),
+                None => self.timer = Some(Box::pin(sleep_until(deadline))),
+            }
+            self.waiting = true;
+        }
+        match &mut self.timer {
+            Some(timer) => timer.as_mut().poll(cx).map(|()| Some(Err(BodyError::TimedOut))),
+            None => Poll::Pending,
+        }
+    }
+}

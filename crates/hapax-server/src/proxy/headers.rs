@@ -1,0 +1,209 @@
+//! What of a message's head is passed on, and what is not.
+//!
+//! Fields that belong to one connection are removed in both directions (RFC 9110, 7.6.1). Who sent a request is said by us,
+//! not by the sender, unless the sender is a trusted peer. A client may name fields of its own in `Connection`; the
+//! fields on which safety rests it cannot remove that way.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHORIZATION, TE,
+    TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+
+use super::Peer;
+use super::networks::Networks;
+use super::problem::{self, Problem};
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+const IDEMPOTENCY_ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
+const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
+
+/// An extension of requests that ask to become a WebSocket, and may.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WebSocket;
+
+/// Makes a request ready for the service, and for the upstream behind it: one host, a target in origin form, no fields of
+/// the client's connection, and true forwarding fields.
+pub(super) fn arrive(parts: &mut Parts, peer: Peer, trusted: &Networks) -> Result<(), Problem> {
+    settle_host(parts)?;
+    let websocket = is_websocket(parts);
+    remove_connection_fields(&mut parts.headers);
+    parts.headers.remove(HTTP2_SETTINGS);
+    parts.headers.remove(PROXY_AUTHORIZATION);
+    parts.headers.remove(IDEMPOTENCY_ATTEMPT);
+    // We answer it ourselves, when the body is wanted.
+    parts.headers.remove(EXPECT);
+    if websocket {
+        parts.headers.insert(UPGRADE, WEBSOCKET);
+        parts.extensions.insert(WebSocket);
+    }
+    say_who_sends(&mut parts.headers, peer, trusted.contain(peer.addr.ip()));
+    parts.headers.append(VIA, via(parts.version));
+    Ok(())
+}
+
+/// Makes the upstream's answer ready for the client.
+pub(super) fn leave(headers: &mut HeaderMap, version: Version) {
+    remove_connection_fields(headers);
+    headers.append(VIA, via(version));
+}
+
+/// How the message came to us.
+fn via(version: Version) -> HeaderValue {
+    match version {
+        Version::HTTP_2 => HeaderValue::from_static("2 hapax"),
+        Version::HTTP_10 => HeaderValue::from_static("1.0 hapax"),
+        _ => HeaderValue::from_static("1.1 hapax"),
+    }
+}
+
+/// One host in one place: the field `Host`.
+fn settle_host(parts: &mut Parts) -> Result<(), Problem> {
+    let mut hosts = parts.headers.get_all(HOST).into_iter();
+    let host = hosts.next();
+    if hosts.next().is_some() {
+        return Err(problem::bad_host("Host is given twice. Send it once."));
+    }
+    match (parts.uri.authority(), host) {
+        (None, Some(_)) => Ok(()),
+        (None, None) if parts.version == Version::HTTP_10 => Ok(()),
+        (None, None) => Err(problem::bad_host("Host is missing. Send it.")),
+        (Some(authority), Some(host)) if !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) => {
+            Err(problem::bad_host("The target names another host than Host does. Send the same in both."))
+        }
+        (Some(authority), _) => {
+            let host = HeaderValue::from_str(authority.as_str())
+                .map_err(|_| problem::bad_host("The target's host is malformed. Send a plain host name."))?;
+            parts.headers.insert(HOST, host);
+            parts.uri = origin_form(&parts.uri);
+            Ok(())
+        }
+    }
+}
+
+/// The target without scheme and host.
+pub(super) fn origin_form(uri: &Uri) -> Uri {
+    let target = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    Uri::from(target)
+}
+
+/// True for a GET over HTTP/1.1 that asks for a WebSocket and has no body. Every other upgrade is ignored.
+fn is_websocket(parts: &Parts) -> bool {
+    let headers = &parts.headers;
+    let Some(upgrade) = headers.get(UPGRADE) else { return false };
+    let without_body = !headers.contains_key(TRANSFER_ENCODING)
+        && headers.get(CONTENT_LENGTH).is_none_or(|length| length.as_bytes().iter().all(|digit| *digit == b'0'));
+    let asked =
+        headers.get_all(CONNECTION).into_iter().flat_map(tokens).any(|name| name.eq_ignore_ascii_case("upgrade"));
+    parts.method == Method::GET
+        && parts.version == Version::HTTP_11
+        && upgrade.as_bytes().eq_ignore_ascii_case(b"websocket")
+        && without_body
+        && asked
+}
+
+/// The members of a list.
+fn tokens(value: &HeaderValue) -> impl Iterator<Item = &str> {
+    value.to_str().unwrap_or_default().split(',').map(str::trim).filter(|token| !token.is_empty())
+}
+
+/// Removes what concerns one connection only, and what `Connection` names.
+fn remove_connection_fields(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        let named: Vec<HeaderName> = headers
+            .get_all(CONNECTION)
+            .into_iter()
+            .flat_map(tokens)
+            .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
+            .filter(|name| !is_protected(name) && name != TE)
+            .collect();
+        for name in named {
+            headers.remove(name);
+        }
+        headers.remove(CONNECTION);
+    }
+    headers.remove(KEEP_ALIVE);
+    headers.remove(PROXY_CONNECTION);
+    headers.remove(TRANSFER_ENCODING);
+    headers.remove(UPGRADE);
+    if let Some(accepted) = headers.remove(TE)
+        && tokens(&accepted).any(|token| token.eq_ignore_ascii_case("trailers"))
+    {
+        headers.insert(TE, TRAILERS);
+    }
+}
+
+/// Fields that nobody can have removed by naming them.
+fn is_protected(name: &HeaderName) -> bool {
+    [HOST, AUTHORIZATION, COOKIE, FORWARDED, IDEMPOTENCY_KEY].contains(name)
+        || name.as_str().starts_with("content-")
+        || name.as_str().starts_with("x-forwarded-")
+}
+
+/// Sets `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded`. What a trusted peer said of those before it is kept.
+fn say_who_sends(headers: &mut HeaderMap, peer: Peer, trusted: bool) {
+    let proto = if peer.tls { "https" } else { "http" };
+    let ip = peer.addr.ip();
+    let element = forwarded_element(ip, proto, headers.get(HOST));
+    let address = HeaderValue::try_from(ip.to_string());
+    if trusted {
+        if let Ok(address) = address {
+            headers.append(X_FORWARDED_FOR, address);
+        }
+        if let Ok(element) = element {
+            headers.append(FORWARDED, element);
+        }
+    } else {
+        // Of a value that cannot be written, the sender's must not stay either.
+        replace(headers, X_FORWARDED_FOR, address.ok());
+        replace(headers, FORWARDED, element.ok());
+    }
+    if !trusted || !headers.contains_key(X_FORWARDED_PROTO) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
+    }
+    if !trusted || !headers.contains_key(X_FORWARDED_HOST) {
+        let host = headers.get(HOST).cloned();
+        replace(headers, X_FORWARDED_HOST, host);
+    }
+}
+
+fn replace(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
+    match value {
+        Some(value) => drop(headers.insert(name, value)),
+        None => drop(headers.remove(name)),
+    }
+}
+
+/// As RFC 7239 writes it: `for=192.0.2.1;host="example.org:8080";proto=http`.
+fn forwarded_element(
+    ip: IpAddr,
+    proto: &str,
+    host: Option<&HeaderValue>,
+) -> Result<HeaderValue, http::header::InvalidHeaderValue> {
+    let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let mut element = String::with_capacity(64 + host.len());
+    // Writing to a string cannot fail.
+    let _ = match ip {
+        IpAddr::V4(ip) => write!(element, "for={ip}"),
+        IpAddr::V6(ip) => write!(element, "for=\"[{ip}]\""),
+    };
+    let plain =
+        host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b':' | b'[' | b']'));
+    if !host.is_empty() && plain {
+        let _ = write!(element, ";host=\"{host}\"");
+    }
+    let _ = write!(element, ";proto={proto}");
+    HeaderValue::try_from(element)
+}

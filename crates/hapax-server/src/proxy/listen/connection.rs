@@ -1,0 +1,213 @@
+//! One connection, from its handshake to its end, and each request on it.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONNECTION;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body as HttpBody;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service;
+
+use super::guarded::Guarded;
+use super::reply::{Open, Reply};
+use super::shared::Shared;
+use super::shutdown::{DrainWatch, Shutdown};
+use super::{ListenOptions, Protocol, peer};
+use crate::proxy::body::Patience;
+use crate::proxy::problem::{self, Problem};
+use crate::proxy::{Body, Peer, headers};
+
+/// A client that does not answer this is gone, even if its connection is not.
+const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// What one HTTP/2 stream may have waiting for its client.
+const SEND_BUFFER_BYTES: usize = 256 * 1024;
+
+/// What all connections of a listener have in common.
+pub(super) struct Terms {
+    pub(super) options: ListenOptions,
+    pub(super) tls: Option<TlsAcceptor>,
+    pub(super) shutdown: Shutdown,
+}
+
+/// Serves one connection; its place is free again when it ends.
+pub(super) async fn run<S, B>(
+    terms: Arc<Terms>,
+    service: S,
+    stream: TcpStream,
+    addr: SocketAddr,
+    place: OwnedSemaphorePermit,
+) where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    // Without it answers are only later.
+    let _ = stream.set_nodelay(true);
+    match &terms.tls {
+        None => talk(&terms, service, stream, peer(addr, false), None).await,
+        Some(tls) => {
+            if let Ok(Ok(stream)) = timeout(terms.options.head_time, tls.accept(stream)).await {
+                let multiplexed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+                let protocol = if multiplexed { Protocol::Http2 } else { Protocol::Http1 };
+                talk(&terms, service, stream, peer(addr, true), Some(protocol)).await;
+            }
+        }
+    }
+    drop(place);
+}
+
+/// `known` is what was agreed on during the handshake.
+async fn talk<T, S, B>(terms: &Arc<Terms>, service: S, stream: T, peer: Peer, known: Option<Protocol>)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let shared = Arc::new(Shared::default());
+    let mut io = Guarded::new(stream, Arc::clone(&shared), &terms.options);
+    let protocol = match known {
+        Some(protocol) => protocol,
+        None => match first_words(terms, &mut io).await {
+            Some(protocol) => protocol,
+            None => return,
+        },
+    };
+    let context = Context { terms: Arc::clone(terms), shared, peer, protocol };
+    let answering = service_fn(move |request| context.clone().answer(service.clone(), request));
+    let io = if protocol == Protocol::Http2 { io.raw() } else { io };
+    let drain = terms.shutdown.watch();
+    let io = TokioIo::new(io);
+    // The errors left are those of a client that went away.
+    match protocol {
+        Protocol::Http1 => {
+            let served = http1().serve_connection(io, answering).with_upgrades();
+            let _ = until_done(served, drain, http1::UpgradeableConnection::graceful_shutdown).await;
+        }
+        Protocol::Http2 => {
+            let served = http2(&terms.options).serve_connection(io, answering);
+            let _ = until_done(served, drain, http2::Connection::graceful_shutdown).await;
+        }
+    }
+}
+
+/// A connection without a word is idle.
+async fn first_words<T: AsyncRead + AsyncWrite + Unpin>(terms: &Terms, io: &mut Guarded<T>) -> Option<Protocol> {
+    tokio::select! {
+        biased;
+        detected = timeout(terms.options.idle_time, io.detect()) => detected.ok()?.ok()?,
+        () = terms.shutdown.drained() => None,
+    }
+}
+
+fn http1() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    // The connection itself keeps the times.
+    builder.header_read_timeout(None);
+    builder
+}
+
+fn http2(options: &ListenOptions) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(options.streams_max)
+        .max_pending_accept_reset_streams(options.resets_max)
+        .max_header_list_size(u32::try_from(options.head_bytes_max).unwrap_or(u32::MAX))
+        .max_send_buf_size(SEND_BUFFER_BYTES)
+        .keep_alive_interval(PING_INTERVAL);
+    builder
+}
+
+/// Runs the connection; when the listener drains, `end` tells it to finish.
+async fn until_done<F: Future>(served: F, mut drain: DrainWatch, end: impl Fn(Pin<&mut F>)) -> F::Output {
+    let mut served = pin!(served);
+    let mut ending = false;
+    poll_fn(|cx| {
+        if !ending && drain.poll(cx).is_ready() {
+            ending = true;
+            end(served.as_mut());
+        }
+        served.as_mut().poll(cx)
+    })
+    .await
+}
+
+/// What is known of a request before it is read.
+#[derive(Clone)]
+struct Context {
+    terms: Arc<Terms>,
+    shared: Arc<Shared>,
+    peer: Peer,
+    protocol: Protocol,
+}
+
+impl Context {
+    async fn answer<S, B>(self, service: S, request: Request<Incoming>) -> Result<Response<Reply<B>>, Infallible>
+    where
+        S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+    {
+        let open = Open::new(&self.shared);
+        let response = match self.admit(request) {
+            Ok(request) => {
+                let Ok(response) = call(service, request).await;
+                response.map(|body| Reply::service(body, open))
+            }
+            Err(problem) => self.refusal(&problem).map(|body| Reply::refusal(body, open)),
+        };
+        self.shared.answer(response.status() == StatusCode::SWITCHING_PROTOCOLS);
+        Ok(response)
+    }
+
+    /// The request as the service gets it.
+    fn admit(&self, request: Request<Incoming>) -> Result<Request<Body>, Problem> {
+        if self.protocol == Protocol::Http1
+            && let Some(problem) = self.shared.call()
+        {
+            return Err(problem);
+        }
+        let options = &self.terms.options;
+        let (mut parts, incoming) = request.into_parts();
+        if parts.method == Method::CONNECT {
+            return Err(problem::NO_TUNNELS);
+        }
+        if parts.headers.len() > options.fields_max {
+            return Err(problem::HEAD_TOO_LARGE);
+        }
+        headers::arrive(&mut parts, self.peer, &options.trusted_peers)?;
+        parts.extensions.insert(self.peer);
+        let patience = Patience::WithoutProgress(options.body_time);
+        let body = Body::received(incoming, self.protocol == Protocol::Http2, patience);
+        Ok(Request::from_parts(parts, body))
+    }
+
+    /// After a refusal nobody knows what the client takes the rest for.
+    fn refusal(&self, problem: &Problem) -> Response<Body> {
+        let mut response = problem.response();
+        if self.protocol == Protocol::Http1 {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+async fn call<S: Service<Request<Body>>>(mut service: S, request: Request<Body>) -> Result<S::Response, S::Error> {
+    poll_fn(|cx| service.poll_ready(cx)).await?;
+    service.call(request).await
+}

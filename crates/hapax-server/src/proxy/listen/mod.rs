@@ -1,0 +1,156 @@
+//! Accepts connections and serves requests on them, within limits that have names.
+//!
+//! HTTP/1.1 and HTTP/2, in the clear or over TLS; without TLS, HTTP/2 is recognised by its first bytes. A client that is
+//! slow holds up nobody but itself, and not for ever. What is in a request is checked by [`framing`](super::framing) and
+//! [`headers`](super::headers); what is done with it is the service's business.
+
+mod connection;
+mod guarded;
+mod reply;
+mod shared;
+mod shutdown;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body as HttpBody;
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service;
+
+pub use shutdown::Shutdown;
+
+use super::framing::Limits;
+use super::networks::Networks;
+use super::{Body, Peer};
+use connection::Terms;
+
+/// How long to pause when the system has no more sockets for us.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// A target longer than this is not a target; nginx draws the line there, too.
+const REQUEST_LINE_BYTES_MAX: usize = 8 * 1024;
+
+/// The limits of a listener.
+#[derive(Debug, Clone)]
+pub struct ListenOptions {
+    /// Connections at one time; further ones wait to be accepted.
+    pub connections_max: usize,
+    /// Header fields of one request.
+    pub fields_max: usize,
+    /// Bytes of one request's head.
+    pub head_bytes_max: usize,
+    /// From the first byte of a head to its last, and for the TLS handshake.
+    pub head_time: Duration,
+    /// How long a request's body may make no progress.
+    pub body_time: Duration,
+    /// How long a client may take nothing of an answer.
+    pub write_time: Duration,
+    /// How long a connection may be without a request.
+    pub idle_time: Duration,
+    /// Requests at one time on an HTTP/2 connection.
+    pub streams_max: u32,
+    /// Streams that an HTTP/2 client may reset before we have looked at them.
+    pub resets_max: usize,
+    /// Peers that may say who is behind them.
+    pub trusted_peers: Networks,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        Self {
+            connections_max: 10_000,
+            fields_max: 100,
+            head_bytes_max: 32 * 1024,
+            head_time: Duration::from_secs(10),
+            body_time: Duration::from_secs(30),
+            write_time: Duration::from_secs(60),
+            idle_time: Duration::from_secs(75),
+            streams_max: 200,
+            resets_max: 20,
+            trusted_peers: Networks::default(),
+        }
+    }
+}
+
+impl ListenOptions {
+    fn head_limits(&self) -> Limits {
+        Limits {
+            fields_max: self.fields_max,
+            bytes_max: self.head_bytes_max,
+            line_bytes_max: REQUEST_LINE_BYTES_MAX.min(self.head_bytes_max),
+        }
+    }
+}
+
+/// What a client speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// Serves requests until `shutdown` says so, and then until all are done or abandoned.
+pub async fn serve<S, B>(
+    listener: TcpListener,
+    tls: Option<Arc<ServerConfig>>,
+    options: ListenOptions,
+    service: S,
+    shutdown: Shutdown,
+) where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let places = Arc::new(Semaphore::new(options.connections_max));
+    let terms = Arc::new(Terms { options, tls: tls.map(TlsAcceptor::from), shutdown: shutdown.clone() });
+    let mut open = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            () = shutdown.drained() => break,
+            // Ended tasks are let go of as they end.
+            Some(_) = open.join_next() => {}
+            accepted = accept(&listener, &places) => {
+                if let Some((stream, addr, place)) = accepted {
+                    open.spawn(connection::run(Arc::clone(&terms), service.clone(), stream, addr, place));
+                }
+            }
+        }
+    }
+    drop(listener);
+    tokio::select! {
+        biased;
+        () = shutdown.abandoned() => open.shutdown().await,
+        () = async { while open.join_next().await.is_some() {} } => {}
+    }
+}
+
+/// Waits for a place, then for a connection.
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.ok()?;
+    match listener.accept().await {
+        Ok((stream, addr)) => Some((stream, addr, place)),
+        Err(error) => {
+            tracing::warn!(%error, "a connection could not be accepted");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+/// The peer of a connection.
+fn peer(addr: SocketAddr, tls: bool) -> Peer {
+    // An IPv4 client of an IPv6 socket is an IPv4 client.
+    Peer { addr: SocketAddr::new(addr.ip().to_canonical(), addr.port()), tls }
+}

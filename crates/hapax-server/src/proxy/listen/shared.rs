@@ -1,0 +1,64 @@
+//! What a connection and the service on it tell each other.
+//!
+//! Both count requests: the connection the heads it let through, the service its calls and answers. By these numbers they
+//! mean the same request, also when a client sends several at once.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use crate::proxy::problem::Problem;
+
+/// State of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    refused: OnceLock<(u64, Problem)>,
+    calls: AtomicU64,
+    answered: AtomicU64,
+    tunnel: AtomicBool,
+    open: AtomicUsize,
+}
+
+impl Shared {
+    /// The head with this number must not pass.
+    pub(super) fn refuse(&self, head: u64, problem: Problem) {
+        // Only the first counts: nothing is read after it.
+        let _ = self.refused.set((head, problem));
+    }
+
+    /// Counts a call; says whether it is the one that was refused.
+    pub(super) fn call(&self) -> Option<Problem> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        self.refused.get().filter(|(head, _)| *head == call).map(|(_, problem)| *problem)
+    }
+
+    /// Counts an answer. With `tunnel` the connection leaves HTTP.
+    pub(super) fn answer(&self, tunnel: bool) {
+        if tunnel {
+            self.tunnel.store(true, Ordering::Release);
+        }
+        self.answered.fetch_add(1, Ordering::Release);
+    }
+
+    pub(super) fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_tunnel(&self) -> bool {
+        self.tunnel.load(Ordering::Acquire)
+    }
+
+    /// A request has begun.
+    pub(super) fn begin(&self) {
+        self.open.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Its answer has been handed over or given up.
+    pub(super) fn end(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether it is our turn, not the client's.
+    pub(super) fn is_busy(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0
+    }
+}

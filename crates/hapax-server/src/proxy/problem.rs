@@ -1,0 +1,101 @@
+//! Refusals: one status, one stable code, one cause with one next step, as `application/problem+json` (RFC 9457).
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Response, StatusCode};
+
+use super::Body;
+
+/// Why a request is not passed on, or not answered by the upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Problem {
+    /// The answer's status.
+    pub status: StatusCode,
+    /// The last part of `urn:hapax:problem:<code>`.
+    pub code: &'static str,
+    /// The status in words.
+    pub title: &'static str,
+    /// The cause and the next step.
+    pub detail: &'static str,
+}
+
+impl Problem {
+    /// The answer that tells the client.
+    pub fn response(&self) -> Response<Body> {
+        let Problem { status, code, title, detail } = self;
+        let number = status.as_u16();
+        let text =
+            format!(r#"{{"type":"urn:hapax:problem:{code}","title":"{title}","status":{number},"detail":"{detail}"}}"#);
+        let mut response = Response::new(Body::from(Bytes::from(text)));
+        *response.status_mut() = *status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+/// A request whose framing cannot be read in exactly one way.
+pub const fn bad_framing(detail: &'static str) -> Problem {
+    Problem { status: StatusCode::BAD_REQUEST, code: "bad-framing", title: "The request's framing is unsafe", detail }
+}
+
+/// A request that does not say clearly which host it is for.
+pub const fn bad_host(detail: &'static str) -> Problem {
+    Problem { status: StatusCode::BAD_REQUEST, code: "bad-host", title: "The request's host is unclear", detail }
+}
+
+/// The head of a request, field by field or as a whole, is larger than the limit.
+pub const HEAD_TOO_LARGE: Problem = Problem {
+    status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+    code: "head-too-large",
+    title: "The request's header fields are too many or too large",
+    detail: "Send fewer or shorter header fields.",
+};
+
+/// The target of a request is longer than the limit.
+pub const TARGET_TOO_LONG: Problem = Problem {
+    status: StatusCode::URI_TOO_LONG,
+    code: "target-too-long",
+    title: "The request's target is too long",
+    detail: "Send long parameters in the body.",
+};
+
+/// CONNECT asks for a tunnel.
+pub const NO_TUNNELS: Problem = Problem {
+    status: StatusCode::METHOD_NOT_ALLOWED,
+    code: "method-not-allowed",
+    title: "CONNECT is not allowed",
+    detail: "This is a reverse proxy and opens no tunnels. Send the request itself.",
+};
+
+/// The client stopped sending in the middle of a request.
+pub const REQUEST_TIMEOUT: Problem = Problem {
+    status: StatusCode::REQUEST_TIMEOUT,
+    code: "request-timeout",
+    title: "The request did not arrive in time",
+    detail: "The sender made no progress for too long. Send the whole request again.",
+};
+
+/// The client's body ended too early.
+pub const BODY_CUT_OFF: Problem = Problem {
+    status: StatusCode::BAD_REQUEST,
+    code: "bad-framing",
+    title: "The request's framing is unsafe",
+    detail: "The body broke off before its end. Send the whole request again.",
+};
+
+/// Nothing was sent to the upstream.
+pub const UPSTREAM_UNREACHABLE: Problem = Problem {
+    status: StatusCode::BAD_GATEWAY,
+    code: "upstream-unreachable",
+    title: "The upstream cannot be reached",
+    detail: "The request was not sent to the upstream, so nothing happened. Send it again later.",
+};
+
+/// The upstream may have acted on the request.
+pub const OUTCOME_UNKNOWN: Problem = Problem {
+    status: StatusCode::GATEWAY_TIMEOUT,
+    code: "outcome-unknown",
+    title: "The outcome is unknown",
+    detail: "The request was sent, but no complete answer came back. Find out what happened before sending it again.",
+};

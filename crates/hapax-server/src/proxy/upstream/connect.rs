@@ -1,0 +1,149 @@
+//! A new connection to the upstream: name, socket, TLS, protocol. Nothing of a request is sent here, so every failure means
+//! that nothing happened.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls_pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::exchange::Connection;
+use super::wire::{Socket, Wire};
+use super::{Target, UpstreamOptions};
+use crate::proxy::Body;
+
+/// An answer's head larger than this is malformed.
+const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// hyper's buffer for reading; more than the largest head.
+const READ_BUFFER_BYTES_MAX: usize = 128 * 1024;
+
+/// What was connected.
+pub(super) enum Connected {
+    Http1(Box<Connection>),
+    Http2(http2::SendRequest<Body>),
+}
+
+/// In the clear, or encrypted.
+#[derive(Debug)]
+pub(super) enum Stream {
+    Plain(Socket),
+    Tls(Box<TlsStream<Socket>>),
+}
+
+/// Connects within the time allowed. The error says why not, in a few words.
+pub(super) async fn connect(target: &Target, options: &UpstreamOptions) -> Result<Connected, &'static str> {
+    timeout(options.connect_timeout, try_connect(target, options)).await.unwrap_or(Err("connecting took too long"))
+}
+
+async fn try_connect(target: &Target, options: &UpstreamOptions) -> Result<Connected, &'static str> {
+    let wire = Wire::new(tcp(target).await?);
+    let socket = Socket(Arc::clone(&wire));
+    let Some(tls) = &target.tls else {
+        let stream = Stream::Plain(socket);
+        return if options.h2c { multiplexed(stream).await } else { one_by_one(stream, wire, options).await };
+    };
+    let name = ServerName::try_from(target.host.clone()).map_err(|_| "the upstream's name is no server name")?;
+    let stream = TlsConnector::from(Arc::clone(tls)).connect(name, socket).await;
+    let stream = stream.map_err(|_| "the TLS handshake with the upstream failed")?;
+    let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let stream = Stream::Tls(Box::new(stream));
+    if agreed { multiplexed(stream).await } else { one_by_one(stream, wire, options).await }
+}
+
+/// Tries each address in turn.
+async fn tcp(target: &Target) -> Result<TcpStream, &'static str> {
+    let addresses = tokio::net::lookup_host((target.dial.as_str(), target.port)).await;
+    let mut why = "the upstream's name has no address";
+    for address in addresses.map_err(|_| "the upstream's name cannot be resolved")? {
+        match TcpStream::connect(address).await {
+            Ok(stream) => {
+                // Without it requests are only later.
+                let _ = stream.set_nodelay(true);
+                return Ok(stream);
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                why = "the upstream refused the connection";
+            }
+            Err(_) => why = "the upstream cannot be reached",
+        }
+    }
+    Err(why)
+}
+
+async fn one_by_one(stream: Stream, wire: Arc<Wire>, options: &UpstreamOptions) -> Result<Connected, &'static str> {
+    let mut builder = http1::Builder::new();
+    builder.max_header_size(HEAD_BYTES_MAX).max_buf_size(READ_BUFFER_BYTES_MAX);
+    let (sender, driver) = builder.handshake(TokioIo::new(stream)).await.map_err(|_| "the connection did not begin")?;
+    Ok(Connected::Http1(Box::new(Connection::new(sender, driver, wire, options.answer_timeout))))
+}
+
+async fn multiplexed(stream: Stream) -> Result<Connected, &'static str> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.timer(TokioTimer::new()).adaptive_window(true);
+    builder.max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX));
+    let begun = builder.handshake(TokioIo::new(stream)).await;
+    let (sender, driver) = begun.map_err(|_| "the HTTP/2 connection did not begin")?;
+    tokio::spawn(async move {
+        // Every request on it is told of its own failure.
+        let _ = driver.await;
+    });
+    Ok(Connected::Http2(sender))
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Stream::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, slices),
+            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Stream::Plain(socket) => socket.is_write_vectored(),
+            Stream::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(socket) => Pin::new(socket).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Stream::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! One request and its answer on one HTTP/1.1 connection.
+//!
+//! The connection is driven by the task that wants the answer, not by one of its own: no message goes from task to task,
+//! and a connection that nobody uses does nothing. What a failure means is decided here, by what was written.
+
+use std::error::Error as _;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::connect::Stream;
+use super::wire::Wire;
+use crate::proxy::{Body, BodyError};
+
+/// Provisional answers and the head of the final one, together; a flood of the former ends here.
+const BYTES_BEFORE_ANSWER_MAX: usize = 64 * 1024;
+
+/// A connection to the upstream.
+pub(super) struct Connection {
+    sender: http1::SendRequest<Body>,
+    driver: http1::Connection<TokioIo<Stream>, Body>,
+    driven_to_end: bool,
+    wire: Arc<Wire>,
+    timeout: Duration,
+    deadline: Instant,
+    /// One for all requests: it comes too early for all but the first, and is then set again.
+    timer: Pin<Box<Sleep>>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(super) enum Lost {
+    /// Nothing of the request was looked at; here it is.
+    Unsent(Box<Request<Body>>),
+    /// Something else, as far as is known without a byte sent.
+    NothingSent(&'static str),
+    /// Bytes have left.
+    Doubt(&'static str),
+    /// The client's body failed.
+    Body {
+        /// In which way.
+        error: BodyError,
+        /// Whether no byte had left by then.
+        untouched: bool,
+    },
+}
+
+impl Connection {
+    pub(super) fn new(
+        sender: http1::SendRequest<Body>,
+        driver: http1::Connection<TokioIo<Stream>, Body>,
+        wire: Arc<Wire>,
+        timeout: Duration,
+    ) -> Self {
+        let deadline = Instant::now() + timeout;
+        let timer = Box::pin(sleep_until(deadline));
+        Self { sender, driver, driven_to_end: false, wire, timeout, deadline, timer }
+    }
+
+    /// Sends a request once and waits for the head of the answer. After an error the connection must not be used again.
+    pub(super) async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, Lost> {
+        self.deadline = Instant::now() + self.timeout;
+        self.wire.allow(BYTES_BEFORE_ANSWER_MAX);
+        let before = self.wire.written();
+        let mut answer = pin!(self.sender.try_send_request(request));
+        let result = poll_fn(|cx| {
+            self.drive(cx);
+            if let Poll::Ready(result) = answer.as_mut().poll(cx) {
+                return Poll::Ready(Some(result));
+            }
+            self.poll_deadline(cx).map(|()| None)
+        })
+        .await;
+        let untouched = self.wire.written() == before;
+        let response = match result {
+            None if untouched => return Err(Lost::NothingSent("the upstream took nothing of the request in time")),
+            None => return Err(Lost::Doubt("the upstream did not answer in time")),
+            Some(Err(mut failed)) => {
+                return Err(match failed.take_message() {
+                    Some(request) => Lost::Unsent(Box::new(request)),
+                    None => lost(&failed.into_error(), untouched),
+                });
+            }
+            Some(Ok(response)) => response,
+        };
+        self.wire.allow(usize::MAX);
+        check_head(response.headers()).map_err(Lost::Doubt)?;
+        Ok(response)
+    }
+
+    /// Does what can be done now.
+    fn drive(&mut self, cx: &mut Context<'_>) {
+        if !self.driven_to_end {
+            // Its errors come out where the answer or its body is waited for.
+            self.driven_to_end = self.driver.poll_without_shutdown(cx).is_ready();
+        }
+    }
+
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            if Instant::now() >= self.deadline {
+                return Poll::Ready(());
+            }
+            self.timer.as_mut().reset(self.deadline);
+        }
+    }
+
+    /// The next frame of the answer's body.
+    pub(super) fn poll_frame(
+        &mut self,
+        incoming: &mut Incoming,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, BodyError>>> {
+        use http_body::Body as _;
+        let mut frame = Pin::new(&mut *incoming).poll_frame(cx);
+        if frame.is_pending() {
+            self.drive(cx);
+            frame = Pin::new(incoming).poll_frame(cx);
+        }
+        match frame {
+            Poll::Ready(frame) => Poll::Ready(frame.map(|frame| frame.map_err(|_| BodyError::CutOff))),
+            Poll::Pending => self.poll_deadline(cx).map(|()| Some(Err(BodyError::TimedOut))),
+        }
+    }
+
+    /// After the whole answer was read: whether the connection can take another request.
+    pub(super) fn settle(&mut self, cx: &mut Context<'_>) -> bool {
+        self.drive(cx);
+        !self.driven_to_end && self.sender.is_ready()
+    }
+
+    /// Whether the other side is still there and silent.
+    pub(super) fn is_quiet(&self) -> bool {
+        !self.sender.is_closed() && self.wire.is_quiet()
+    }
+
+    /// The stream, after the upstream has agreed to leave HTTP, with what it has said since.
+    pub(super) async fn leave_http(mut self: Box<Self>) -> Option<(Stream, Bytes)> {
+        if !self.driven_to_end {
+            poll_fn(|cx| self.driver.poll_without_shutdown(cx)).await.ok()?;
+        }
+        let parts = self.driver.into_parts();
+        Some((parts.io.into_inner(), parts.read_buf))
+    }
+}
+
+/// What an error of hyper's means.
+fn lost(error: &hyper::Error, untouched: bool) -> Lost {
+    if let Some(body) = error.source().and_then(|source| source.downcast_ref::<BodyError>()) {
+        return Lost::Body { error: body.same(), untouched };
+    }
+    if untouched {
+        return Lost::NothingSent("the upstream closed the connection before the request");
+    }
+    Lost::Doubt(if error.is_parse() {
+        "the upstream's answer is malformed"
+    } else {
+        "the upstream closed the connection without an answer"
+    })
+}
+
+/// hyper takes the first of several lengths; we do not believe any.
+pub(super) fn check_head(headers: &HeaderMap) -> Result<(), &'static str> {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).into_iter();
+    let first = lengths.next();
+    if lengths.next().is_some() || first.is_some_and(|length| !length.as_bytes().iter().all(u8::is_ascii_digit)) {
+        return Err("the upstream's answer has two lengths");
+    }
+    if first.is_some() && headers.contains_key(TRANSFER_ENCODING) {
+        return Err("the upstream's answer has both a length and a transfer encoding");
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! The socket to the upstream, with an eye on it: how much was written, and whether the other side is still there.
+//!
+//! hyper owns the stream; we keep a second handle. With it we know that no byte of a request has left, see that an idle
+//! connection was closed before we use it, and stop an upstream that sends provisional answers for ever.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// Our handle.
+#[derive(Debug)]
+pub(super) struct Wire {
+    /// Locked by whoever drives the connection, and that is one task at a time.
+    tcp: Mutex<TcpStream>,
+    written: AtomicU64,
+    /// How many bytes may still be read.
+    allowance: AtomicUsize,
+}
+
+impl Wire {
+    pub(super) fn new(tcp: TcpStream) -> Arc<Self> {
+        let (written, allowance) = (AtomicU64::new(0), AtomicUsize::new(usize::MAX));
+        Arc::new(Self { tcp: Mutex::new(tcp), written, allowance })
+    }
+
+    /// Bytes that were handed to the system since the connection was made.
+    pub(super) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// No more than about this much is read from now on.
+    pub(super) fn allow(&self, bytes: usize) {
+        self.allowance.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether the connection is open and silent, as an idle one must be. Asks the system, not the runtime, which may
+    /// not have heard of it yet.
+    pub(super) fn is_quiet(&self) -> bool {
+        let tcp = self.tcp();
+        let mut byte = [MaybeUninit::uninit()];
+        match SockRef::from(&*tcp).peek(&mut byte) {
+            Ok(_) => false,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        }
+    }
+
+    fn tcp(&self) -> MutexGuard<'_, TcpStream> {
+        self.tcp.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// hyper's handle.
+#[derive(Debug)]
+pub(super) struct Socket(pub(super) Arc<Wire>);
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let allowance = self.0.allowance.load(Ordering::Relaxed);
+        if allowance == 0 {
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "too much before the answer")));
+        }
+        let before = buf.filled().len();
+        let read = Pin::new(&mut *self.0.tcp()).poll_read(cx, buf);
+        if allowance != usize::MAX {
+            let count = buf.filled().len() - before;
+            self.0.allowance.store(allowance.saturating_sub(count), Ordering::Relaxed);
+        }
+        read
+    }
+}
+
+impl Socket {
+    fn count(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(count)) = &written {
+            self.0.written.fetch_add(*count as u64, Ordering::Relaxed);
+        }
+        written
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut *self.0.tcp()).poll_write(cx, bytes);
+        self.count(written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut *self.0.tcp()).poll_write_vectored(cx, slices);
+        self.count(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.tcp()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.tcp()).poll_shutdown(cx)
+    }
+}
