@@ -70,7 +70,7 @@ async fn tcp(target: &Target) -> Result<TcpStream, &'static str> {
                 return Ok(stream);
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                why = "the upstream refused the connection"
+                why = "the upstream refused the connection";
             }
             Err(_) => why = "the upstream cannot be reached",
         }

@@ -20,9 +20,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::{CONNECTION, HOST, TE, UPGRADE};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
 use hyper::upgrade::OnUpgrade;
 use rustls::ClientConfig;
 use tower_service::Service;
@@ -206,7 +207,12 @@ impl Inner {
         if request.uri().authority().is_some() {
             *request.uri_mut() = headers::origin_form(request.uri());
         }
+        // Of a GET, hyper would drop a body whose length it does not know.
+        let chunked = request.body().size_hint().exact().is_none();
         let headers = request.headers_mut();
+        if chunked && !headers.contains_key(CONTENT_LENGTH) {
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         if self.options.host_of_upstream || !headers.contains_key(HOST) {
             headers.insert(HOST, self.target.host_field.clone());
         }

@@ -4,7 +4,7 @@ use std::error::Error as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use http::header::{CONNECTION, HOST};
+use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
 use http::uri::Authority;
 use http::{Request, Response, Uri, Version};
 use hyper::body::Incoming;
@@ -106,6 +106,7 @@ fn addressed(mut request: Request<Body>, target: &Target) -> Result<Request<Body
     *request.uri_mut() = Uri::from_parts(parts).map_err(|_| Lost::NothingSent("the request's target is malformed"))?;
     *request.version_mut() = Version::HTTP_2;
     request.headers_mut().remove(CONNECTION);
+    request.headers_mut().remove(TRANSFER_ENCODING);
     Ok(request)
 }
 
