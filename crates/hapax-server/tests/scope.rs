@@ -128,7 +128,7 @@ mod credential {
     #[tokio::test]
     async fn two_lines_empty_values_and_lists_are_refused() {
         let by = scopes(&[Kind::Credential]);
-        let cases: [(&[(&str, &str)], &str); 7] = [
+        let cases: [(&[(&str, &str)], &str); 8] = [
             (
                 &[("authorization", "Bearer a"), ("authorization", "Bearer a")],
                 "the request has `Authorization` more than once; send it once",
@@ -142,6 +142,7 @@ mod credential {
                 &[("authorization", "Bearer a, Bearer b")],
                 "the Authorization holds more than one credential; send exactly one",
             ),
+            (&[("authorization", "Bearer a,b")], "the Authorization holds more than one credential; send exactly one"),
             (&[("authorization", "Bearer a b")], "the Authorization holds more than one credential; send exactly one"),
             (
                 &[("authorization", "Bearer a\u{e9}")],

@@ -262,3 +262,35 @@ fn belongs_to_the_request(name: &HeaderName) -> bool {
     ]
     .contains(name)
 }
+
+#[cfg(test)]
+mod tests {
+    use hapax_testkit::clock::FakeClock;
+
+    use super::*;
+
+    #[test]
+    fn no_more_callers_are_remembered_than_the_limit_and_old_ones_make_room() {
+        let clock = FakeClock::default();
+        let options = AskOptions {
+            cache: Duration::from_secs(60),
+            ..AskOptions::new("http://127.0.0.1:1/", HeaderName::from_static("x-tenant"))
+        };
+        let ask = Ask::new(&options, &(Arc::new(clock.clone()) as Arc<dyn Clock>)).unwrap();
+        let remember = |caller: &str, tenant: &str| {
+            ask.remember(caller.to_owned(), tenant.as_bytes().into(), clock.read().boot_ms);
+        };
+        let recall = |caller: &str| ask.recall(caller).map(|tenant| String::from_utf8(tenant.to_vec()).unwrap());
+        for i in 0..CACHE_ENTRIES_MAX {
+            remember(&i.to_string(), "old");
+        }
+        remember("one more", "new");
+        remember("7", "changed");
+        assert_eq!((recall("one more"), recall("7")), (None, Some("changed".to_owned())));
+        assert_eq!(ask.remembered.lock().unwrap().len(), CACHE_ENTRIES_MAX);
+        clock.advance_ms(60_000);
+        remember("one more", "new");
+        assert_eq!((recall("one more"), recall("7")), (Some("new".to_owned()), None));
+        assert_eq!(ask.remembered.lock().unwrap().len(), 1);
+    }
+}

@@ -170,6 +170,23 @@ async fn connections_are_used_again_and_a_closed_one_is_replaced() {
 }
 
 #[tokio::test]
+async fn a_question_lost_with_a_kept_connection_is_asked_once_more_on_a_new_one() {
+    let endpoint = StandIn::start(Reply::Once(Box::new(acme()))).await;
+    let by = scopes(asking(&endpoint));
+    for _ in 0..3 {
+        assert_eq!(scope(&by, &CALLER).await, "a:acme");
+    }
+    assert_eq!((endpoint.requests(), endpoint.connections()), (5, 3));
+    // On a new connection it is asked once.
+    endpoint.says(Reply::Cut(""));
+    let before = endpoint.requests();
+    assert!(matches!(refusal(&by, &CALLER).await, Refusal::Unavailable { .. }));
+    assert_eq!(endpoint.requests(), before + 2, "once on the kept connection and once on the new one");
+    assert!(matches!(refusal(&by, &CALLER).await, Refusal::Unavailable { .. }));
+    assert_eq!(endpoint.requests(), before + 3);
+}
+
+#[tokio::test]
 async fn no_more_questions_than_configured_are_asked_at_once() {
     let permits = Arc::new(Semaphore::new(0));
     let endpoint = StandIn::start(Reply::When(permits.clone(), Box::new(acme()))).await;

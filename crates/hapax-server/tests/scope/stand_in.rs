@@ -21,6 +21,8 @@ pub(crate) enum Reply {
     Hang(&'static str),
     /// The answer, when somebody adds a permit.
     When(Arc<Semaphore>, Box<Reply>),
+    /// The answer to the first request of a connection; the end of the connection when the next one comes.
+    Once(Box<Reply>),
     /// The answer, and then the end of the connection without a word about it.
     AndClose(Box<Reply>),
 }
@@ -98,7 +100,7 @@ async fn serve(
     ledger: &Mutex<Ledger>,
 ) -> Option<()> {
     ledger.lock().unwrap().connections += 1;
-    loop {
+    for nth in 0.. {
         let head = head(&mut socket).await?;
         ledger.lock().unwrap().heads.push(head);
         let mut reply = reply.lock().unwrap().clone();
@@ -109,6 +111,8 @@ async fn serve(
                     permits.acquire().await.unwrap().forget();
                     reply = *then;
                 }
+                Reply::Once(_) if nth > 0 => return None,
+                Reply::Once(then) => reply = *then,
                 Reply::AndClose(then) => {
                     close = true;
                     reply = *then;
@@ -131,6 +135,7 @@ async fn serve(
             return None;
         }
     }
+    None
 }
 
 async fn head(socket: &mut (impl AsyncRead + Unpin)) -> Option<String> {
