@@ -587,9 +587,12 @@ fn json_lines_have_utc_times_flat_fields_and_the_request() {
 
 #[test]
 fn a_filter_or_format_that_is_none_is_refused() {
-    for filter in ["loud", "hapax=loud", "a=b=c"] {
+    for filter in ["loud", "hapax=loud", "a=b=c", "info,debugg", ""] {
         let error = logs::subscriber(Style::Json, filter, Arc::new(|_: &[u8]| {})).err();
         assert!(error.is_some_and(|error| error.to_string().contains(filter)), "{filter}");
+    }
+    for filter in ["info", "OFF", "info,hapax=debug", "warn, hapax[request]=info"] {
+        assert!(logs::subscriber(Style::Json, filter, Arc::new(|_: &[u8]| {})).is_ok(), "{filter}");
     }
     assert_eq!("json".parse::<Format>().unwrap(), Format::Json);
     let error = "yaml".parse::<Format>().unwrap_err().to_string();
