@@ -86,7 +86,8 @@ struct Tally {
     hits: u64,
     with_key: u64,
     without_key: u64,
-    route: Option<usize>,
+    /// Requests that no route protects. Identifiers that look alike may match different routes.
+    unprotected: u64,
 }
 
 impl<'r, M: Fn(&str, &str) -> Option<usize>> Audit<'r, M> {
@@ -139,21 +140,20 @@ impl<'r, M: Fn(&str, &str) -> Option<usize>> Audit<'r, M> {
         if guessed || !matches!(seen.method, "POST" | "PATCH" | "PUT" | "DELETE") {
             return;
         }
+        let protected = route.and_then(|nth| self.routes.get(nth)).is_some_and(|route| route.keys != Keys::Ignored);
         let place = (seen.method.to_owned(), endpoint::collapsed(seen.path));
         if self.endpoints.len() >= ENDPOINTS_MAX && !self.endpoints.contains_key(&place) {
             self.unlisted += 1;
             return;
         }
-        self.endpoints.entry(place).or_default().add(seen, route);
+        self.endpoints.entry(place).or_default().add(seen, protected);
     }
 
     /// What was found.
     #[must_use]
     pub fn finish(self) -> Report {
-        let keys_of =
-            |route: Option<usize>| route.and_then(|nth| self.routes.get(nth)).map_or(Keys::Ignored, |r| r.keys);
         let found = self.endpoints.iter().filter_map(|((method, path), tally)| {
-            let finding = tally.finding(keys_of(tally.route))?;
+            let finding = tally.finding()?;
             Some(Endpoint {
                 method: method.clone(),
                 path: path.clone(),
@@ -178,18 +178,19 @@ impl<'r, M: Fn(&str, &str) -> Option<usize>> Audit<'r, M> {
 }
 
 impl Tally {
-    fn add(&mut self, seen: &Seen<'_>, route: Option<usize>) {
+    fn add(&mut self, seen: &Seen<'_>, protected: bool) {
         self.hits += 1;
         self.with_key += u64::from(seen.has_key == Some(true));
         self.without_key += u64::from(seen.has_key == Some(false));
-        self.route = route;
+        self.unprotected += u64::from(!protected);
     }
 
-    fn finding(&self, keys: Keys) -> Option<Finding> {
-        match keys {
-            Keys::Ignored => Some(Finding::Unprotected),
-            Keys::Required | Keys::Optional if self.without_key > self.with_key => Some(Finding::MostlyWithoutKeys),
-            Keys::Required | Keys::Optional => None,
+    /// Requests of which the log does not tell whether they had a key count neither way.
+    fn finding(&self) -> Option<Finding> {
+        if self.unprotected > 0 {
+            Some(Finding::Unprotected)
+        } else {
+            (self.without_key > self.with_key).then_some(Finding::MostlyWithoutKeys)
         }
     }
 }

@@ -116,9 +116,12 @@ fn is_fit_to_log(meta: &Metadata<'_>) -> bool {
 }
 
 fn parse_filter(text: &str) -> Result<EnvFilter, LogsError> {
-    // A bare word that is no level would be taken for a target, and silence everything else.
-    let bare_word = !text.contains(['=', ',']) && text.parse::<LevelFilter>().is_err();
-    let parsed = EnvFilter::builder().parse(text).ok().filter(|_| !bare_word);
+    // A bare word that is no level would be taken for a target, and a misspelt level would silence everything.
+    let is_level = |part: &str| !part.is_empty() && part.parse::<LevelFilter>().is_ok();
+    let is_rule = |part: &str| part.contains(['=', '[', ']', '{', '}']);
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    let misspelt = parts.iter().any(|part| !is_level(part) && !is_rule(part));
+    let parsed = EnvFilter::builder().parse(parts.join(",")).ok().filter(|_| !misspelt);
     parsed.ok_or_else(|| LogsError::Filter(escaped(text).into_owned()))
 }
 

@@ -258,6 +258,20 @@ mod tests {
     }
 
     #[test]
+    fn of_many_threads_exactly_one_probes() {
+        let now = Instant::now();
+        for _ in 0..50 {
+            let breaker = opened(now);
+            let admitted: Vec<Option<Permit>> = std::thread::scope(|scope| {
+                let asks = |_| scope.spawn(|| breaker.admit_at(now + PAUSE_OVER).ok());
+                let threads: Vec<_> = (0..8).map(asks).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(admitted.iter().flatten().count(), 1);
+        }
+    }
+
+    #[test]
     fn a_failed_probe_opens_again() {
         let now = Instant::now();
         let breaker = opened(now);

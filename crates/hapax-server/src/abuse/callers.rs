@@ -255,6 +255,19 @@ mod tests {
     }
 
     #[test]
+    fn a_caller_that_takes_anothers_place_inherits_its_count_as_uncertainty() {
+        let callers = Callers::tracking(2);
+        for caller in ["a", "a", "a", "b", "b", "c"] {
+            callers.count(caller, What::Duplicate);
+        }
+        let a = Caller { duplicates: 3, ..nobody(&digest_of_caller("a"), 0) };
+        let c = Caller { duplicates: 1, ..nobody(&digest_of_caller("c"), 2) };
+        // Equal totals: the later slot comes first.
+        assert_eq!(callers.top(9), [c, a]);
+        assert_eq!(callers.lock().order.len(), 2);
+    }
+
+    #[test]
     fn mismatches_are_warned_of_at_most_once_a_minute_per_caller() {
         let mut inner = Inner { tracked: 10, ..Inner::default() };
         let start = Instant::now();

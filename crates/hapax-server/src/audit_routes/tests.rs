@@ -69,6 +69,20 @@ fn a_protected_endpoint_that_is_mostly_called_without_keys_is_found() {
 }
 
 #[test]
+fn an_endpoint_of_which_a_part_is_unprotected_is_found_whichever_comes_last() {
+    let routes = routes();
+    for last in ["/v1/users/1", "/v1/users/2"] {
+        let mut audit = Audit::new(&routes, |_: &str, path: &str| (path == "/v1/users/1").then_some(0));
+        for path in ["/v1/users/1", "/v1/users/2", last] {
+            audit.see(&Seen { method: "POST", path, status: Some(200), has_key: Some(true) });
+        }
+        let report = audit.finish();
+        assert_eq!(report.endpoints.len(), 1);
+        assert_eq!(report.endpoints[0].finding, Finding::Unprotected);
+    }
+}
+
+#[test]
 fn a_log_that_does_not_tell_of_keys_accuses_nobody() {
     let report = audited("1.2.3.4 - - [x] \"POST /v1/payments HTTP/1.1\" 201 5\n");
     assert_eq!((report.endpoints.len(), report.exit_code()), (0, 0));
