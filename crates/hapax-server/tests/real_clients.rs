@@ -226,6 +226,29 @@ fn node_sdk_a_failure_that_the_upstream_reports_is_tried_again() {
     a_failure_that_the_upstream_reports_is_tried_again(Sdk::Node);
 }
 
+/// In Stripe's dialect a failure is recorded, too, and the SDK is told not to ask for it again.
+fn in_its_own_dialect_a_failure_is_recorded(sdk: Sdk) {
+    let ledger = Ledger::start();
+    let hapax = Hapax::builder(env!("CARGO_BIN_EXE_hapax")).with_upstream(&ledger.url());
+    let hapax = hapax.with_flag("--dialect", "stripe").start();
+    ledger.next("*", Behaviour::answer(500, "{\"error\":{\"type\":\"api_error\",\"message\":\"no\"}}"));
+    let said = sdk.pay_once(hapax.address());
+    assert_eq!((&said["ok"], &said["status"]), (&Value::from(false), &Value::from(500)), "{said}");
+    assert_eq!(only(&ledger).treated, "answer 500");
+}
+
+#[test]
+fn python_sdk_in_its_own_dialect_a_failure_is_recorded() {
+    needs_clients!();
+    in_its_own_dialect_a_failure_is_recorded(Sdk::Python);
+}
+
+#[test]
+fn node_sdk_in_its_own_dialect_a_failure_is_recorded() {
+    needs_clients!();
+    in_its_own_dialect_a_failure_is_recorded(Sdk::Node);
+}
+
 /// The SDK gives up waiting and asks again while the first attempt still runs: 409, and at last the recorded answer.
 fn an_impatient_client_gets_the_answer_of_its_first_request(sdk: Sdk) {
     let (ledger, hapax) = start();

@@ -57,6 +57,11 @@ impl Report {
         Report { json, connections, rows: Vec::new(), others: Vec::new() }
     }
 
+    /// Something to know about the whole run.
+    pub(super) fn note(&mut self, text: &str) {
+        self.others.push(text.to_owned());
+    }
+
     pub(super) fn path(&mut self, series: &Series) {
         let (ours, nginx) = (&series.ours, &series.nginx);
         let (per_s, nginx_per_s) = (median(ours, |run| run.per_s), median(nginx, |run| run.per_s));
