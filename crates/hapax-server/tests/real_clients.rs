@@ -312,9 +312,9 @@ fn curl_gets_the_recorded_answer_and_a_refusal_for_another_body() {
     assert!(answer.starts_with("http/1.1 201"), "{answer}");
     assert!(answer.contains("idempotent-replayed: true"), "{answer}");
     assert!(answer.contains(&only(&ledger).id), "{answer}");
-    let quoted = curl(hapax.address(), "\"k-1\"", "amount=1");
+    let quoted = curl(line.address(), "\"k-1\"", "amount=1");
     assert!(quoted.contains(&only(&ledger).id), "a quoted key is the same key: {quoted}");
-    let other = curl(hapax.address(), "k-1", "amount=2");
+    let other = curl(line.address(), "k-1", "amount=2");
     assert!(other.starts_with("http/1.1 422") && other.contains("urn:hapax:problem:key-reused"), "{other}");
     ledger.assert_once("k-1");
 }

@@ -119,7 +119,7 @@ impl Args {
     }
 
     fn is_whole(&self) -> bool {
-        self.path.is_empty() && !self.calibrate
+        self.path.is_empty() && !self.calibrate && self.hapax.is_none()
     }
 }
 

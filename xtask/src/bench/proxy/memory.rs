@@ -21,13 +21,22 @@ const HANDLES_BESIDE: usize = 1_000;
 pub(super) struct Growth {
     pub(super) requests: u64,
     pub(super) warm_bytes: u64,
-    pub(super) end_bytes: u64,
-    pub(super) peak_bytes: u64,
+    /// Every few seconds since then.
+    pub(super) samples: Vec<u64>,
 }
 
 impl Growth {
+    /// From the warm state to the end.
     pub(super) fn bytes(&self) -> i64 {
-        self.end_bytes as i64 - self.warm_bytes as i64
+        self.end_bytes() as i64 - self.warm_bytes as i64
+    }
+
+    pub(super) fn end_bytes(&self) -> u64 {
+        self.samples.last().copied().unwrap_or(self.warm_bytes)
+    }
+
+    pub(super) fn peak_bytes(&self) -> u64 {
+        self.samples.iter().copied().max().unwrap_or(self.warm_bytes)
     }
 }
 
@@ -44,18 +53,14 @@ pub(super) fn growth(args: &Args, subject: &Subject) -> Growth {
     let run = Run { load: Load::Mixed, connections: args.connections, length: SLICE };
     let progress = bar("memory over many requests", u32::try_from(args.requests / 1000).unwrap_or(u32::MAX));
     let warm = args.requests / WARM_PART;
-    let mut growth = Growth { requests: 0, warm_bytes: 0, end_bytes: 0, peak_bytes: 0 };
-    let mut total = 0;
+    let mut before = 0;
+    while before < warm {
+        before += run.against(subject.address()).requests;
+    }
+    let mut growth = Growth { requests: 0, warm_bytes: subject.rss_bytes(), samples: Vec::new() };
     while growth.requests < args.requests {
-        let counted = run.against(subject.address()).requests;
-        total += counted;
-        growth.end_bytes = subject.rss_bytes();
-        if growth.warm_bytes == 0 && total >= warm {
-            growth.warm_bytes = growth.end_bytes;
-        } else if growth.warm_bytes > 0 {
-            growth.requests += counted;
-            growth.peak_bytes = growth.peak_bytes.max(growth.end_bytes);
-        }
+        growth.requests += run.against(subject.address()).requests;
+        growth.samples.push(subject.rss_bytes());
         progress.set_position(growth.requests / 1000);
     }
     progress.finish_and_clear();

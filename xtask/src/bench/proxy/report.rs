@@ -97,8 +97,9 @@ impl Report {
                 "{}",
                 json!({
                     "bench": "proxy", "path": "rss", "requests": growth.requests,
-                    "warm_mb": mb(growth.warm_bytes), "end_mb": mb(growth.end_bytes), "peak_mb": mb(growth.peak_bytes),
-                    "growth_mb": rounded(growth.bytes() as f64 / 1e6, 1),
+                    "warm_mb": mb(growth.warm_bytes), "end_mb": mb(growth.end_bytes()),
+                    "peak_mb": mb(growth.peak_bytes()), "growth_mb": rounded(growth.bytes() as f64 / 1e6, 1),
+                    "samples_mb": growth.samples.iter().copied().map(mb).collect::<Vec<_>>(),
                 })
             );
         }
@@ -107,8 +108,8 @@ impl Report {
              the end, {:.1} MB at most; growth {:.1} MB.",
             growth.requests,
             mb(growth.warm_bytes),
-            mb(growth.end_bytes),
-            mb(growth.peak_bytes),
+            mb(growth.end_bytes()),
+            mb(growth.peak_bytes()),
             growth.bytes() as f64 / 1e6,
         ));
     }
