@@ -96,7 +96,7 @@ impl Report {
             println!(
                 "{}",
                 json!({
-                    "bench": "proxy", "path": "rss", "requests": growth.requests,
+                    "bench": "proxy", "path": "rss", "requests": growth.requests, "cold_mb": mb(growth.cold_bytes),
                     "warm_mb": mb(growth.warm_bytes), "end_mb": mb(growth.end_bytes()),
                     "peak_mb": mb(growth.peak_bytes()), "growth_mb": rounded(growth.bytes() as f64 / 1e6, 1),
                     "samples_mb": growth.samples.iter().copied().map(mb).collect::<Vec<_>>(),
@@ -104,9 +104,10 @@ impl Report {
             );
         }
         self.others.push(format!(
-            "- Memory over {} requests (GETs, first-time keys, replays in turn, SQLite): {:.1} MB when warm, {:.1} MB at \
-             the end, {:.1} MB at most; growth {:.1} MB.",
+            "- Memory over {} requests (GETs, first-time keys, replays in turn, SQLite): {:.1} MB at the start, \
+             {:.1} MB when caches are full, {:.1} MB at the end, {:.1} MB at most; growth {:.1} MB.",
             growth.requests,
+            mb(growth.cold_bytes),
             mb(growth.warm_bytes),
             mb(growth.end_bytes()),
             mb(growth.peak_bytes()),
