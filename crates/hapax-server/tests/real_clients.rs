@@ -226,6 +226,29 @@ fn node_sdk_a_failure_that_the_upstream_reports_is_tried_again() {
     a_failure_that_the_upstream_reports_is_tried_again(Sdk::Node);
 }
 
+/// In Stripe's dialect a failure is recorded, too, and the SDK is told not to ask for it again.
+fn in_its_own_dialect_a_failure_is_recorded(sdk: Sdk) {
+    let ledger = Ledger::start();
+    let hapax = Hapax::builder(env!("CARGO_BIN_EXE_hapax")).with_upstream(&ledger.url());
+    let hapax = hapax.with_flag("--dialect", "stripe").start();
+    ledger.next("*", Behaviour::answer(500, "{\"error\":{\"type\":\"api_error\",\"message\":\"no\"}}"));
+    let said = sdk.pay_once(hapax.address());
+    assert_eq!((&said["ok"], &said["status"]), (&Value::from(false), &Value::from(500)), "{said}");
+    assert_eq!(only(&ledger).treated, "answer 500");
+}
+
+#[test]
+fn python_sdk_in_its_own_dialect_a_failure_is_recorded() {
+    needs_clients!();
+    in_its_own_dialect_a_failure_is_recorded(Sdk::Python);
+}
+
+#[test]
+fn node_sdk_in_its_own_dialect_a_failure_is_recorded() {
+    needs_clients!();
+    in_its_own_dialect_a_failure_is_recorded(Sdk::Node);
+}
+
 /// The SDK gives up waiting and asks again while the first attempt still runs: 409, and at last the recorded answer.
 fn an_impatient_client_gets_the_answer_of_its_first_request(sdk: Sdk) {
     let (ledger, hapax) = start();
@@ -289,9 +312,9 @@ fn curl_gets_the_recorded_answer_and_a_refusal_for_another_body() {
     assert!(answer.starts_with("http/1.1 201"), "{answer}");
     assert!(answer.contains("idempotent-replayed: true"), "{answer}");
     assert!(answer.contains(&only(&ledger).id), "{answer}");
-    let quoted = curl(hapax.address(), "\"k-1\"", "amount=1");
+    let quoted = curl(line.address(), "\"k-1\"", "amount=1");
     assert!(quoted.contains(&only(&ledger).id), "a quoted key is the same key: {quoted}");
-    let other = curl(hapax.address(), "k-1", "amount=2");
+    let other = curl(line.address(), "k-1", "amount=2");
     assert!(other.starts_with("http/1.1 422") && other.contains("urn:hapax:problem:key-reused"), "{other}");
     ledger.assert_once("k-1");
 }

@@ -32,7 +32,7 @@ use crate::raw_http::{Response, request};
 use crate::{port, wait};
 
 /// It is ready within 200 ms; this is for a busy machine.
-const START_TIME_MAX: Duration = Duration::from_secs(30);
+const START_TIME_MAX: Duration = Duration::from_secs(15);
 /// Longer than any drain in the tests.
 const STOP_TIME_MAX: Duration = Duration::from_secs(90);
 /// Somebody may take a free port before the process does.
@@ -361,12 +361,9 @@ impl Hapax {
 
     #[track_caller]
     fn give_up(&mut self) -> ! {
+        let answer = request("GET", "/readyz").try_send(self.admin).map(|answer| (answer.status, answer.text()));
         self.kill_9();
-        panic!(
-            "hapax did not become ready: {:?}\n{}\n{}",
-            self.process.ended(),
-            self.process.stdout(),
-            self.process.stderr()
-        );
+        let (ended, stdout, stderr) = (self.process.ended(), self.stdout(), self.stderr());
+        panic!("hapax did not become ready: {answer:?}, {ended:?}\n{stdout}\n{stderr}");
     }
 }

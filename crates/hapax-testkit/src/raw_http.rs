@@ -62,11 +62,11 @@ impl Request {
         self
     }
 
-    /// The bytes of the request. `Host: test` is added where there is none; framing where the request brings none itself.
+    /// The bytes of the request. `Host: localhost` is added where there is none; framing where the request brings none itself.
     pub fn bytes(&self) -> Vec<u8> {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
         if !self.has("host") {
-            head.push_str("Host: test\r\n");
+            head.push_str("Host: localhost\r\n");
         }
         for (name, value) in &self.fields {
             head.push_str(&format!("{name}: {value}\r\n"));

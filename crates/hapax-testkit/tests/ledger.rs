@@ -166,6 +166,18 @@ fn an_answer_is_exactly_what_was_asked_for() {
 }
 
 #[test]
+fn an_answer_can_drip() {
+    let ledger = Ledger::start();
+    let mut conn = Conn::open(ledger.address());
+    conn.write(&treated("drip 0").bytes());
+    assert_eq!(conn.read_response().unwrap().json()["key"], "k");
+    conn.write(&treated("drip 60000").bytes());
+    assert_eq!(conn.read_bytes(1), b"H");
+    conn.set_deadline(Duration::from_millis(20));
+    assert!(matches!(conn.read_response(), Err(ReadError::TimedOut)));
+}
+
+#[test]
 fn it_executes_and_tells_nobody() {
     let ledger = Ledger::start();
     assert!(matches!(treated("drop").try_send(ledger.address()), Err(ReadError::Closed)));

@@ -119,7 +119,7 @@ impl Args {
     }
 
     fn is_whole(&self) -> bool {
-        self.path.is_empty() && !self.calibrate
+        self.path.is_empty() && !self.calibrate && self.hapax.is_none()
     }
 }
 
@@ -130,6 +130,9 @@ pub(crate) fn run(args: &Args) {
     let program = subject::program(args);
     let upstream = Nginx::upstream(&dir.path().join("upstream"));
     let mut report = Report::new(args.json, args.connections);
+    if args.calibrate {
+        report.note("- nginx in the place of hapax: every ratio should be near 1.");
+    }
     let paths = args.fast_paths();
     if !paths.is_empty() {
         fast_paths(args, &paths, &Bench { program: &program, dir: dir.path(), upstream: &upstream }, &mut report);

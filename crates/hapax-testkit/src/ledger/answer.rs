@@ -33,6 +33,10 @@ pub(super) fn steps(behaviour: &Behaviour, entry: &Entry, request: &Received) ->
         Behaviour::Echo | Behaviour::First(_) => vec![plain("")],
         Behaviour::Answer(answer) => vec![Step::Pause(answer.delay), Step::Send(exactly(answer, entry))],
         Behaviour::Delay(delay) => vec![Step::Pause(*delay), plain("")],
+        Behaviour::Drip(pause) => {
+            let bytes = whole(echo_status(entry), "", &echo, entry);
+            bytes.into_iter().flat_map(|byte| [Step::Send(vec![byte]), Step::Pause(*pause)]).collect()
+        }
         Behaviour::Drop => vec![Step::Close],
         Behaviour::Hang => vec![Step::Hang],
         Behaviour::ResetBeforeHead => vec![Step::Reset],

@@ -15,6 +15,8 @@ pub enum Behaviour {
     Answer(Answer),
     /// The echo, this much later.
     Delay(Duration),
+    /// The echo byte by byte, each this much after the one before.
+    Drip(Duration),
     /// Close the connection without an answer: it happened, and nobody is told.
     Drop,
     /// Never answer, and keep the connection open.
@@ -91,6 +93,7 @@ impl Behaviour {
             "echo" => Behaviour::Echo,
             "answer" => Behaviour::answer(number(0, 200) as u16, &format!("{{\"status\":{}}}", number(0, 200))),
             "delay" => Behaviour::Delay(ms(0, 100)),
+            "drip" => Behaviour::Drip(ms(0, 1000)),
             "drop" => Behaviour::Drop,
             "hang" => Behaviour::Hang,
             "reset-before-head" => Behaviour::ResetBeforeHead,
@@ -118,6 +121,7 @@ impl Behaviour {
             Behaviour::Echo => "echo",
             Behaviour::Answer(answer) => return format!("answer {}", answer.status),
             Behaviour::Delay(_) => "delay",
+            Behaviour::Drip(_) => "drip",
             Behaviour::Drop => "drop",
             Behaviour::Hang => "hang",
             Behaviour::ResetBeforeHead => "reset-before-head",

@@ -12,22 +12,35 @@ use super::wrk::{Load, Run};
 
 /// One look at the memory every so often.
 const SLICE: Duration = Duration::from_secs(5);
-/// This part of the requests is for warmth: caches and pools fill once.
-const WARM_PART: u64 = 10;
+/// So many requests in a hundred come before the measurement, for warmth: pools and the store's page cache (64 MiB with
+/// SQLite, a few hundred bytes for every new key until it is full) fill once.
+const WARM_PERCENT: u64 = 30;
 /// File handles beside those of the connections.
 const HANDLES_BESIDE: usize = 1_000;
 
 /// What requests did to the memory.
 pub(super) struct Growth {
     pub(super) requests: u64,
+    /// Before the first request.
+    pub(super) cold_bytes: u64,
+    /// When caches and pools are full.
     pub(super) warm_bytes: u64,
-    pub(super) end_bytes: u64,
-    pub(super) peak_bytes: u64,
+    /// Every few seconds since then.
+    pub(super) samples: Vec<u64>,
 }
 
 impl Growth {
+    /// From the warm state to the end.
     pub(super) fn bytes(&self) -> i64 {
-        self.end_bytes as i64 - self.warm_bytes as i64
+        self.end_bytes() as i64 - self.warm_bytes as i64
+    }
+
+    pub(super) fn end_bytes(&self) -> u64 {
+        self.samples.last().copied().unwrap_or(self.warm_bytes)
+    }
+
+    pub(super) fn peak_bytes(&self) -> u64 {
+        self.samples.iter().copied().max().unwrap_or(self.warm_bytes)
     }
 }
 
@@ -40,22 +53,19 @@ pub(super) struct Idle {
 
 /// GETs, first-time keys and replays in turn, until so many were answered.
 pub(super) fn growth(args: &Args, subject: &Subject) -> Growth {
+    let cold_bytes = subject.rss_bytes();
     subject.prime();
     let run = Run { load: Load::Mixed, connections: args.connections, length: SLICE };
     let progress = bar("memory over many requests", u32::try_from(args.requests / 1000).unwrap_or(u32::MAX));
-    let warm = args.requests / WARM_PART;
-    let mut growth = Growth { requests: 0, warm_bytes: 0, end_bytes: 0, peak_bytes: 0 };
-    let mut total = 0;
+    let warm = args.requests * WARM_PERCENT / 100;
+    let mut before = 0;
+    while before < warm {
+        before += run.against(subject.address()).requests;
+    }
+    let mut growth = Growth { requests: 0, cold_bytes, warm_bytes: subject.rss_bytes(), samples: Vec::new() };
     while growth.requests < args.requests {
-        let counted = run.against(subject.address()).requests;
-        total += counted;
-        growth.end_bytes = subject.rss_bytes();
-        if growth.warm_bytes == 0 && total >= warm {
-            growth.warm_bytes = growth.end_bytes;
-        } else if growth.warm_bytes > 0 {
-            growth.requests += counted;
-            growth.peak_bytes = growth.peak_bytes.max(growth.end_bytes);
-        }
+        growth.requests += run.against(subject.address()).requests;
+        growth.samples.push(subject.rss_bytes());
         progress.set_position(growth.requests / 1000);
     }
     progress.finish_and_clear();

@@ -57,6 +57,11 @@ impl Report {
         Report { json, connections, rows: Vec::new(), others: Vec::new() }
     }
 
+    /// Something to know about the whole run.
+    pub(super) fn note(&mut self, text: &str) {
+        self.others.push(text.to_owned());
+    }
+
     pub(super) fn path(&mut self, series: &Series) {
         let (ours, nginx) = (&series.ours, &series.nginx);
         let (per_s, nginx_per_s) = (median(ours, |run| run.per_s), median(nginx, |run| run.per_s));
@@ -91,19 +96,21 @@ impl Report {
             println!(
                 "{}",
                 json!({
-                    "bench": "proxy", "path": "rss", "requests": growth.requests,
-                    "warm_mb": mb(growth.warm_bytes), "end_mb": mb(growth.end_bytes), "peak_mb": mb(growth.peak_bytes),
-                    "growth_mb": rounded(growth.bytes() as f64 / 1e6, 1),
+                    "bench": "proxy", "path": "rss", "requests": growth.requests, "cold_mb": mb(growth.cold_bytes),
+                    "warm_mb": mb(growth.warm_bytes), "end_mb": mb(growth.end_bytes()),
+                    "peak_mb": mb(growth.peak_bytes()), "growth_mb": rounded(growth.bytes() as f64 / 1e6, 1),
+                    "samples_mb": growth.samples.iter().copied().map(mb).collect::<Vec<_>>(),
                 })
             );
         }
         self.others.push(format!(
-            "- Memory over {} requests (GETs, first-time keys, replays in turn, SQLite): {:.1} MB when warm, {:.1} MB at \
-             the end, {:.1} MB at most; growth {:.1} MB.",
+            "- Memory over {} requests (GETs, first-time keys, replays in turn, SQLite): {:.1} MB at the start, \
+             {:.1} MB when caches are full, {:.1} MB at the end, {:.1} MB at most; growth {:.1} MB.",
             growth.requests,
+            mb(growth.cold_bytes),
             mb(growth.warm_bytes),
-            mb(growth.end_bytes),
-            mb(growth.peak_bytes),
+            mb(growth.end_bytes()),
+            mb(growth.peak_bytes()),
             growth.bytes() as f64 / 1e6,
         ));
     }
