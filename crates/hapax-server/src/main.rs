@@ -69,10 +69,11 @@ fn load(sources: &Sources) -> Result<Config, Failure> {
     config::load(sources).map_err(Failure::Configuration)
 }
 
-/// The environment as text. What is not UTF-8 becomes something that no setting accepts.
+/// The variables of hapax as text. What is not UTF-8 becomes something that no setting accepts.
 fn environment() -> Vec<(String, String)> {
     let text = |value: std::ffi::OsString| value.to_string_lossy().into_owned();
-    std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
+    let all = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+    all.filter(|(name, _)| name.starts_with("HAPAX_")).collect()
 }
 
 /// A reader that has gone away, as `head` does, is no failure.

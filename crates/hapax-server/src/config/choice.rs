@@ -18,7 +18,7 @@ macro_rules! words {
             fn parse(text: &str) -> Result<Self, Fault> {
                 match text {
                     $($word => Ok(Self::$variant),)+
-                    other => Err(Fault::Not(format!("{}{}", quoted(other), did_you_mean(other, [$($word),+])))),
+                    other => Err(Fault::not_but(other, &did_you_mean(other, [$($word),+]))),
                 }
             }
             fn show(&self) -> String {

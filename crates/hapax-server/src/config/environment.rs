@@ -16,21 +16,20 @@ pub(super) fn variable_of(key: &str) -> String {
 
 /// The settings among the variables.
 pub(super) fn read(environment: &[(String, String)], keys: &[String], problems: &mut Vec<Problem>) -> Vec<Override> {
-    let known: Vec<(String, &String)> = keys.iter().map(|key| (variable_of(key), key)).collect();
+    let mut known: Vec<(String, Option<&String>)> = keys.iter().map(|key| (variable_of(key), Some(key))).collect();
+    known.push((FILE_VARIABLE.to_owned(), None));
     let mut found = Vec::new();
-    for (name, text) in environment {
-        if !name.starts_with(PREFIX) || name == FILE_VARIABLE {
-            continue;
-        }
+    for (name, text) in environment.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
         let origin = Origin::Environment(name.clone());
         let mut refuse = |message: String| problems.push(Problem { origin: origin.clone(), message });
         match known.iter().find(|(variable, _)| variable == name) {
             Some(_) if text.is_empty() => refuse("is set but empty; give it a value or unset it".to_owned()),
-            Some((_, key)) => found.push(Override { key: (*key).clone(), text: text.clone(), origin }),
+            Some((_, Some(key))) => found.push(Override { key: (*key).clone(), text: text.clone(), origin }),
+            // The variable that names the file was read before.
+            Some((_, None)) => {}
             None if is_of_a_platform(name, text) => {}
             None => {
-                let names = known.iter().map(|(name, _)| name.as_str()).chain([FILE_VARIABLE]);
-                let suggestion = did_you_mean(name, names);
+                let suggestion = did_you_mean(name, known.iter().map(|(name, _)| name.as_str()));
                 let otherwise = if suggestion.is_empty() { "; unset it" } else { "" };
                 refuse(format!("there is no such setting{suggestion}{otherwise}"));
             }
@@ -104,5 +103,6 @@ mod tests {
             problems_of("HAPAX_SERVER_FROM", ""),
             ["HAPAX_SERVER_FROM: is set but empty; give it a value or unset it"]
         );
+        assert_eq!(problems_of("HAPAX_CONFIG", ""), ["HAPAX_CONFIG: is set but empty; give it a value or unset it"]);
     }
 }

@@ -292,6 +292,29 @@ pub struct Route {
 }
 
 impl Config {
+    /// The defaults, in front of that upstream.
+    #[must_use]
+    pub fn new(to: Uri) -> Self {
+        Self {
+            mode: Mode::default(),
+            dialect: Dialect::default(),
+            scope: Scope::default(),
+            ask: None,
+            server: Server::default(),
+            cors: None,
+            upstream: Upstream::new(to),
+            store: Store::default(),
+            keys: Keys::default(),
+            fingerprint: FingerprintKeys::default(),
+            admin: Admin::default(),
+            log: Log::default(),
+            defaults: Policy::default(),
+            routes: Vec::new(),
+            new_addresses: false,
+            file: None,
+        }
+    }
+
     /// The routes that match, the most specific first. The path is normalised.
     pub fn routes_for<'a>(&'a self, method: &'a Method, path: &'a str) -> impl Iterator<Item = &'a Route> {
         self.routes.iter().filter(move |route| route.methods.contains(method) && route.path.matches(path))

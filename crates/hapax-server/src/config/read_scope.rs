@@ -74,7 +74,7 @@ impl Value for Word {
 }
 
 fn unknown(text: &str, kind: &str) -> Fault {
-    Fault::Not(format!("{}{}", quoted(text), did_you_mean(kind, ["credential", "header", "jwt", "ask", "single"])))
+    Fault::not_but(text, &did_you_mean(kind, ["credential", "header", "jwt", "ask", "single"]))
 }
 
 /// A token, as RFC 6265 has it; it has the letters of a header name.
@@ -87,8 +87,8 @@ pub(super) fn scope(
     reader: &mut Reader<'_>,
     words: &[Word],
     anonymous: bool,
-    jwt: Option<Jwt>,
-    ask: Option<Ask>,
+    jwt: Option<&Jwt>,
+    ask: Option<&Ask>,
 ) -> Scope {
     check_words(reader, words, anonymous);
     if jwt.is_some() && !words.contains(&Word::Jwt) {
@@ -105,8 +105,8 @@ pub(super) fn scope(
             Word::CredentialHeader(name) => kinds.push(ScopeKind::CredentialHeader(name.clone())),
             Word::CredentialCookie(name) => kinds.push(ScopeKind::CredentialCookie(name.clone())),
             Word::Header(name) => kinds.push(ScopeKind::Header(name.clone())),
-            Word::Jwt => kinds.extend(jwt.clone().map(ScopeKind::Jwt)),
-            Word::Ask => kinds.extend(ask.clone().map(ScopeKind::Ask)),
+            Word::Jwt => kinds.extend(jwt.cloned().map(ScopeKind::Jwt)),
+            Word::Ask => kinds.extend(ask.cloned().map(ScopeKind::Ask)),
             Word::Single => kinds.push(ScopeKind::Single),
         }
     }

@@ -114,14 +114,14 @@ impl<'a> Reader<'a> {
 
     fn about_unknown(&self, unknown: &Unknown) -> String {
         let Unknown { key, section, siblings, .. } = unknown;
-        let place = heading(section);
+        let (place, shown) = (heading(section), key.escape_debug());
         // A key that exists elsewhere stands in the wrong section; else a misspelt one of this section is most likely.
         let all = || self.settings.iter().map(|setting| setting.key.as_str()).filter(|known| !known.contains('['));
         let elsewhere = all().find(|known| known.rsplit('.').next() == Some(key));
         let meant = elsewhere.or_else(|| nearest(key, siblings.iter().copied())).or_else(|| nearest(key, all()));
         match meant {
-            Some(meant) => format!("unknown key `{key}` {place}; did you mean `{meant}`?"),
-            None => format!("unknown key `{key}` {place}; `hapax config default` lists every key"),
+            Some(meant) => format!("unknown key `{shown}` {place}; did you mean `{meant}`?"),
+            None => format!("unknown key `{shown}` {place}; `hapax config default` lists every key"),
         }
     }
 }
@@ -290,7 +290,6 @@ impl<'a> Section<'_, 'a> {
     }
 
     fn fault(&mut self, key: &str, expected: &str, fault: Fault, origin: Option<&Origin>) {
-        self.reader.faulty.push(self.full(key));
         let name = match self.path.split_once('[') {
             Some((kind, _)) => format!("{kind}.{key}"),
             None => self.full(key),
@@ -298,7 +297,12 @@ impl<'a> Section<'_, 'a> {
         let message = match fault {
             Fault::Not(found) => format!("`{name}` must be {expected}, not {found}"),
             Fault::Because(why) => format!("`{name}` {why}"),
+            Fault::At(line, fault) => {
+                let origin = self.reader.at_line(line);
+                return self.fault(key, expected, *fault, Some(&origin));
+            }
         };
+        self.reader.faulty.push(self.full(key));
         self.problem(origin, message);
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, root: &'a Entries) -> Config {
         let log = within(top, "log", log);
         let defaults = within(top, "defaults", |section| read_policy::policy(section, &defaults_of(dialect)));
         let routes = read_policy::routes(top, &defaults);
-        let scope = read_scope::scope(top.reader, &kinds, anonymous, jwt, ask.clone());
+        let scope = read_scope::scope(top.reader, &kinds, anonymous, jwt.as_ref(), ask.as_ref());
         let file = top.reader.file.map(ToOwned::to_owned);
         let new_addresses = false;
         Config {

@@ -417,3 +417,69 @@ fn browsers_refuse_credentials_for_any_origin_and_so_does_the_configuration() {
     );
     assert_eq!(file("[cors]\norigins = \"https://app.example:8443\"").load().cors.unwrap().origins.len(), 1);
 }
+
+#[test]
+fn a_bad_item_of_a_long_list_is_refused_at_its_own_line() {
+    let found = problem("[defaults]\nnot_stored = [\n  401,\n  499,\n  500,\n]\n");
+    assert!(found.starts_with("hapax.toml:5: `defaults.not_stored` must be"), "{found}");
+    let found = problem("[[route]]\npath = \"/a\"\n[route.labels]\na = \"request:/a\"\nb = \"b\"\n");
+    assert!(found.starts_with("hapax.toml:5: `route.labels` must be"), "{found}");
+}
+
+#[test]
+fn other_contradictions_are_refused() {
+    for (text, why) in [
+        ("[keys]\nheaders = []", "`keys.headers` names none; write \"Idempotency-Key\""),
+        (
+            "[keys]\nheaders = \"Authorization\"",
+            "`keys.headers` names `authorization`, which holds something else; choose another",
+        ),
+        ("[store]\nconnections = 65", "`store.connections` is above 64; batches would only get smaller, so lower it"),
+        (
+            "[store]\nca_file = \"/no/ca.pem\"",
+            "`store.ca_file`: `/no/ca.pem` does not exist; create it or name another file",
+        ),
+        (
+            "[upstream]\nca_file = \"/no/ca.pem\"",
+            "`upstream.ca_file`: `/no/ca.pem` does not exist; create it or name another file",
+        ),
+        (
+            "[server]\nheader_bytes_max = \"1B\"",
+            "`server.header_bytes_max` is below 1KiB, too little for honest requests; raise it",
+        ),
+    ] {
+        assert_eq!(problem(text), format!("hapax.toml:2: {why}"));
+    }
+    let https = file("[upstream]\nto = \"https://api.example\"\nh2c = true\n").without_flags();
+    assert_eq!(
+        https.problems(),
+        ["hapax.toml:3: `upstream.h2c` is HTTP/2 without TLS, but `upstream.to` is https; remove it"]
+    );
+}
+
+#[test]
+fn no_damage_to_a_file_makes_the_reader_panic_or_repeat_itself() {
+    let whole = hapax_server::config::DEFAULT_FILE;
+    let setup = file("");
+    let lines: Vec<&str> = whole.lines().collect();
+    for at in 0..lines.len() {
+        let without: Vec<&str> = [&lines[..at], &lines[at + 1..]].concat();
+        setup.write("hapax.toml", &without.join("\n"), 0o600);
+        // A missing key is its default, and a missing heading moves keys to another section, each of which is refused.
+        if let Err(errors) = hapax_server::config::load(&setup.sources) {
+            assert!(lines[at].starts_with('['), "{}: {errors}", lines[at]);
+        }
+    }
+    for at in (0..whole.len()).step_by(61).filter(|at| whole.is_char_boundary(*at)) {
+        setup.write("hapax.toml", &format!("{}\u{0}\u{85}[[\"{}", &whole[..at], &whole[at..]), 0o600);
+        let problems = setup.problems();
+        assert!(problems[0].starts_with("hapax.toml:"), "{problems:?}");
+    }
+}
+
+#[test]
+fn sources_do_not_show_what_variables_and_flags_hold() {
+    let setup = without_file().variable("HAPAX_ADMIN_TOKEN", "hunter2").flag("--store", "store.url", "hunter2");
+    let shown = format!("{:?}", setup.sources);
+    assert!(shown.contains("HAPAX_ADMIN_TOKEN") && shown.contains("--store") && !shown.contains("hunter2"), "{shown}");
+}

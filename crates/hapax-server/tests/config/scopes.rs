@@ -104,6 +104,8 @@ fn jwt_keys_that_could_be_confused_or_forged_are_refused() {
         problem("scope = \"jwt\"\n[jwt]\nalgorithms = [\"RS256\"]\njwks_url = \"http://issuer.example/keys\""),
         "hapax.toml:4: `jwt.jwks_url` is not https, so anyone between could put in keys; use https"
     );
+    let both = "scope = \"jwt\"\n[jwt]\nalgorithms = \"RS256\"\njwks_file = \"/dev/null\"\njwks_url = \"https://issuer.example\"";
+    assert_eq!(problem(both), "hapax.toml:5: `jwt.jwks_file` and `jwt.jwks_url` are both set; remove one");
     setup.write("hapax.toml", &text.replace(", \"RS256\"", ""), 0o600);
     setup.write("key", "x", 0o644);
     assert_eq!(
