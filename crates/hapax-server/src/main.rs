@@ -1,7 +1,7 @@
 //! The binary `hapax`: reads the flags, loads the configuration, runs the command.
 //!
-//! It ends with 0 where all went well, 2 where flags or configuration are wrong, 1 otherwise. Left to others: everything
-//! else.
+//! It ends with 0 where all went well, 2 where flags or configuration are wrong, 1 otherwise. Left to others:
+//! everything else.
 
 use std::error::Error;
 use std::io::Write as _;

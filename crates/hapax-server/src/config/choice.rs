@@ -1,7 +1,7 @@
 //! Settings that are one of a few words.
 //!
-//! Each is an enum with its words beside it; a wrong word is refused with those that exist and the one that was probably
-//! meant. Left to others: what the choices do.
+//! Each is an enum with its words beside it; a wrong word is refused with those that exist and the one that was
+//! probably meant. Left to others: what the choices do.
 
 use hapax_core::record::OnLapse;
 

@@ -94,7 +94,8 @@ pub fn explain(sources: &Sources) -> Explained {
     Explained { config, settings }
 }
 
-/// Every key outside of routes, with its section: `server.from`. A route has `methods`, `path` and the keys of `defaults`.
+/// Every key outside of routes, with its section: `server.from`. A route has `methods`, `path` and the keys of
+/// `defaults`.
 #[must_use]
 pub fn keys() -> Vec<String> {
     let mut reader = Reader::new(None, &[]);

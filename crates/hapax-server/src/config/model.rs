@@ -1,6 +1,7 @@
 //! The configuration as the rest of the server sees it: plain data, complete, checked.
 //!
-//! Every default stands here. Left to others: reading (`sections`), checking (`check`), what a route may say (`policy`).
+//! Every default stands here. Left to others: reading (`sections`), checking (`check`), what a route may say
+//! (`policy`).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;

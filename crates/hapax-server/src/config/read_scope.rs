@@ -1,7 +1,7 @@
 //! `scope`, `[jwt]` and `[ask]`: whose key it is.
 //!
-//! A kind without what it needs is refused, and so is a section that no kind uses: somebody would believe in a check that
-//! nobody makes. Left to others: finding the caller of a request.
+//! A kind without what it needs is refused, and so is a section that no kind uses: somebody would believe in a check
+//! that nobody makes. Left to others: finding the caller of a request.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,7 +35,8 @@ pub(super) fn default_words() -> Vec<Word> {
 
 impl Value for Word {
     fn expected() -> String {
-        "\"credential\", \"credential:NAME\", \"credential:cookie:NAME\", \"header:NAME\", \"jwt\", \"ask\" or \"single\""
+        "\"credential\", \"credential:NAME\", \"credential:cookie:NAME\", \"header:NAME\", \"jwt\", \"ask\" or \
+         \"single\""
             .to_owned()
     }
 

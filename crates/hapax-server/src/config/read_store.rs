@@ -1,7 +1,7 @@
 //! `[store]`: which store, and how it is reached.
 //!
-//! A store is named by a URL whose scheme says what it is; memory is never chosen silently. A password in the URL reaches
-//! no message. Left to others: opening it.
+//! A store is named by a URL whose scheme says what it is; memory is never chosen silently. A password in the URL
+//! reaches no message. Left to others: opening it.
 
 use std::path::PathBuf;
 

@@ -1,9 +1,9 @@
 //! Who wins: for each key, the flag, else the variable, else the file, else the default.
 //!
-//! Whoever reads a section asks for each key once. From that alone follow the keys that exist, the keys that nobody asked
-//! for (which are refused), and the list of all settings with their origins. Problems are collected, not returned: a
-//! value that cannot be read is replaced by its default, so that reading goes on to the next problem. Left to others:
-//! which keys there are (`sections`), and which values fit together (`check`).
+//! Whoever reads a section asks for each key once. From that alone follow the keys that exist, the keys that nobody
+//! asked for (which are refused), and the list of all settings with their origins. Problems are collected, not
+//! returned: a value that cannot be read is replaced by its default, so that reading goes on to the next problem. Left
+//! to others: which keys there are (`sections`), and which values fit together (`check`).
 
 use std::path::{Path, PathBuf};
 

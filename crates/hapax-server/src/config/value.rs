@@ -1,8 +1,8 @@
 //! How each type of value is read from a file, a flag or a variable, and shown again.
 //!
-//! A type says what it expects in words, so that every message about a wrong value is built the same way. `"off"` stands
-//! for "not set" wherever a setting can be without a value, so that every key has a default that can be written down.
-//! Left to others: where values come from (`reader`), and which of them fit together (`check`).
+//! A type says what it expects in words, so that every message about a wrong value is built the same way. `"off"`
+//! stands for "not set" wherever a setting can be without a value, so that every key has a default that can be written
+//! down. Left to others: where values come from (`reader`), and which of them fit together (`check`).
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -88,7 +88,8 @@ fn impossible_combinations_are_refused() {
         ),
         (
             "fingerprint_pointers = [\"amount\"]",
-            "`defaults.fingerprint_pointers` must be a list, each item a JSON pointer such as \"/order/id\", not \"amount\"",
+            "`defaults.fingerprint_pointers` must be a list, each item a JSON pointer such as \"/order/id\", not \
+             \"amount\"",
         ),
     ] {
         assert_eq!(problem(&format!("[defaults]\n{text}\n")), format!("hapax.toml:2: {why}"));
@@ -107,8 +108,8 @@ fn a_bad_pattern_is_refused_with_what_to_write() {
     );
     assert_eq!(
         problem("[[route]]\npath = \"/(a+)+$\""),
-        "hapax.toml:2: `route.path` looks like a regular expression or glob; write `{name}` for one segment, `{*rest}` for all \
-         that follow"
+        "hapax.toml:2: `route.path` looks like a regular expression or glob; write `{name}` for one segment, `{*rest}` \
+         for all that follow"
     );
     assert_eq!(
         problem("[[route]]\nlease = \"20s\""),

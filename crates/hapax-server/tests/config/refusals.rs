@@ -68,7 +68,8 @@ fn a_wrong_type_is_refused_with_what_to_write() {
         ),
         (
             "[server]\ntrusted_peers = [\"10.1.2.3/8\"]",
-            "`server.trusted_peers` must be a list, each item a network such as \"10.0.0.0/8\", or one address, not \"10.1.2.3/8\"",
+            "`server.trusted_peers` must be a list, each item a network such as \"10.0.0.0/8\", or one address, not \
+             \"10.1.2.3/8\"",
         ),
         (
             "[log]\nformat = \"jsno\"",
@@ -202,8 +203,8 @@ fn a_store_url_that_cannot_be_read_is_refused_without_its_password() {
         let why = problem(&format!("[store]\nurl = \"{url}\""));
         assert_eq!(
             why,
-            "hapax.toml:2: `store.url` is not a PostgreSQL URL; write postgres://user:password@host:5432/database, with \
-             special characters of the password percent-encoded"
+            "hapax.toml:2: `store.url` is not a PostgreSQL URL; write postgres://user:password@host:5432/database, \
+             with special characters of the password percent-encoded"
         );
     }
     assert_eq!(
@@ -237,7 +238,8 @@ fn a_store_in_memory_is_never_chosen_silently() {
 fn strict_refuses_a_store_that_loses_records() {
     assert_eq!(
         problem("[store]\nstrict = true\nurl = \"memory:\""),
-        "hapax.toml:3: `store.strict` asks for a store that loses nothing, and `memory:` loses all at exit; choose another store"
+        "hapax.toml:3: `store.strict` asks for a store that loses nothing, and `memory:` loses all at exit; choose \
+         another store"
     );
 }
 
@@ -249,7 +251,8 @@ fn a_store_in_a_directory_that_does_not_exist_is_refused() {
     );
     assert_eq!(
         problem("[store]\nschema = \"Hapax\""),
-        "hapax.toml:2: `store.schema` must be up to 63 lower-case letters, digits and underscores, not beginning with a digit or pg_"
+        "hapax.toml:2: `store.schema` must be up to 63 lower-case letters, digits and underscores, not beginning with \
+         a digit or pg_"
     );
 }
 
@@ -286,9 +289,8 @@ fn a_secret_is_read_from_a_file_without_its_line_end() {
 fn a_secret_file_that_anyone_can_read_is_refused() {
     assert_eq!(
         with_token_file("hunter2hunter2hunter2", 0o644).problems(),
-        [
-            "hapax.toml:2: `admin.token_file`: anyone on this machine can read `secret`, which holds a secret; run `chmod o-rwx secret`"
-        ]
+        ["hapax.toml:2: `admin.token_file`: anyone on this machine can read `secret`, which holds a secret; run \
+             `chmod o-rwx secret`"]
     );
 }
 
@@ -315,8 +317,8 @@ fn a_configuration_with_a_secret_in_it_must_not_be_readable_by_everybody() {
     assert_eq!(
         setup.problems(),
         [
-            "hapax.toml:2: `admin.token` is a secret, and anyone on this machine can read `hapax.toml`; run `chmod o-rwx \
-             hapax.toml` or set `admin.token_file`",
+            "hapax.toml:2: `admin.token` is a secret, and anyone on this machine can read `hapax.toml`; run `chmod \
+             o-rwx hapax.toml` or set `admin.token_file`",
             "hapax.toml:4: `store.url` is a secret, and anyone on this machine can read `hapax.toml`; run `chmod o-rwx \
              hapax.toml` or set `store.url_file`",
         ]
@@ -349,9 +351,8 @@ fn a_private_key_needs_its_certificate_and_a_private_file() {
     setup.write("hapax.toml", &text, 0o644);
     assert_eq!(
         setup.problems(),
-        [
-            "hapax.toml:3: `server.tls_key`: anyone on this machine can read `key.pem`, which holds a secret; run `chmod o-rwx key.pem`"
-        ]
+        ["hapax.toml:3: `server.tls_key`: anyone on this machine can read `key.pem`, which holds a secret; run \
+             `chmod o-rwx key.pem`"]
     );
     setup.write("key.pem", "x", 0o600);
     assert_eq!(setup.load().server.tls.unwrap().cert, cert);
@@ -361,7 +362,8 @@ fn a_private_key_needs_its_certificate_and_a_private_file() {
 fn a_fingerprint_key_needs_an_id_and_enough_bytes() {
     assert_eq!(
         problem("[fingerprint]\nkey = \"0123456789abcdef\""),
-        "hapax.toml:2: `fingerprint.key` needs `fingerprint.key_id`, which records name it by; choose one, such as \"2026\""
+        "hapax.toml:2: `fingerprint.key` needs `fingerprint.key_id`, which records name it by; choose one, such as \
+         \"2026\""
     );
     assert_eq!(
         problem("[fingerprint]\nkey_id = \"a\""),
@@ -398,8 +400,8 @@ fn a_timeout_of_nothing_or_of_centuries_is_refused() {
 fn a_log_level_that_does_not_exist_is_refused() {
     assert_eq!(
         problem("[log]\nlevel = \"inof\""),
-        "hapax.toml:2: `log.level` must be off, error, warn, info, debug, trace, or such as \"info,hapax_server=debug\", \
-         not \"inof\"; did you mean `info`?"
+        "hapax.toml:2: `log.level` must be off, error, warn, info, debug, trace, or such as \
+         \"info,hapax_server=debug\", not \"inof\"; did you mean `info`?"
     );
     assert_eq!(file("[log]\nlevel = \"info,hapax_server=debug\"").load().log.level, "info,hapax_server=debug");
 }
@@ -412,8 +414,8 @@ fn browsers_refuse_credentials_for_any_origin_and_so_does_the_configuration() {
     );
     assert_eq!(
         problem("[cors]\norigins = [\"https://app.example/\"]"),
-        "hapax.toml:2: `cors.origins` must be a list, each item an origin such as \"https://app.example\", or \"*\", not \
-         \"https://app.example/\""
+        "hapax.toml:2: `cors.origins` must be a list, each item an origin such as \"https://app.example\", or \"*\", \
+         not \"https://app.example/\""
     );
     assert_eq!(file("[cors]\norigins = \"https://app.example:8443\"").load().cors.unwrap().origins.len(), 1);
 }

@@ -24,9 +24,8 @@ fn a_plain_header_is_accepted_with_a_warning() {
     let config = file("scope = [\"header:X-Tenant\"]").load();
     assert_eq!(
         config.warnings(),
-        [
-            "the scope is the plain header `x-tenant`: whoever reaches this listener without the gateway can name any tenant"
-        ]
+        ["the scope is the plain header `x-tenant`: whoever reaches this listener without the gateway can name any \
+             tenant"]
     );
 }
 
@@ -34,7 +33,8 @@ fn a_plain_header_is_accepted_with_a_warning() {
 fn a_kind_that_does_not_exist_is_refused() {
     assert_eq!(
         problem("scope = [\"credentials\"]"),
-        "hapax.toml:1: `scope` must be a list, each item \"credential\", \"credential:NAME\", \"credential:cookie:NAME\", \
+        "hapax.toml:1: `scope` must be a list, each item \"credential\", \"credential:NAME\", \
+         \"credential:cookie:NAME\", \
          \"header:NAME\", \"jwt\", \"ask\" or \"single\", not \"credentials\"; did you mean `credential`?"
     );
     assert_eq!(
@@ -47,7 +47,8 @@ fn a_kind_that_does_not_exist_is_refused() {
 fn a_scope_that_says_nothing_or_contradicts_itself_is_refused() {
     assert_eq!(
         problem("scope = []"),
-        "hapax.toml:1: `scope` names nothing, and all callers would share their keys; if there is one tenant, write \"single\""
+        "hapax.toml:1: `scope` names nothing, and all callers would share their keys; if there is one tenant, write \
+         \"single\""
     );
     assert_eq!(
         problem("scope = [\"jwt\", \"jwt\"]\n[jwt]\nalgorithms = \"RS256\"\njwks_url = \"https://i.example\""),
@@ -55,7 +56,8 @@ fn a_scope_that_says_nothing_or_contradicts_itself_is_refused() {
     );
     assert_eq!(
         problem("scope = [\"credential\", \"single\"]"),
-        "hapax.toml:1: `scope` names \"single\" beside other kinds; one tenant has no other identity, so remove one of them"
+        "hapax.toml:1: `scope` names \"single\" beside other kinds; one tenant has no other identity, so remove one of \
+         them"
     );
     assert_eq!(
         problem("scope = \"single\"\nanonymous = true"),
@@ -75,7 +77,8 @@ fn jwt_needs_a_key_and_an_algorithm() {
     );
     assert_eq!(
         problem("[jwt]\nalgorithms = [\"RS256\"]\njwks_url = \"https://issuer.example/keys\""),
-        "hapax.toml:3: [jwt] has keys, but `scope` does not name \"jwt\", so no token would be verified; add it to `scope`"
+        "hapax.toml:3: [jwt] has keys, but `scope` does not name \"jwt\", so no token would be verified; add it to \
+         `scope`"
     );
     assert_eq!(
         problem("scope = \"jwt\"\n[jwt]\nalgorithms = [\"none\"]\njwks_url = \"https://issuer.example/keys\"")
@@ -104,15 +107,15 @@ fn jwt_keys_that_could_be_confused_or_forged_are_refused() {
         problem("scope = \"jwt\"\n[jwt]\nalgorithms = [\"RS256\"]\njwks_url = \"http://issuer.example/keys\""),
         "hapax.toml:4: `jwt.jwks_url` is not https, so anyone between could put in keys; use https"
     );
-    let both = "scope = \"jwt\"\n[jwt]\nalgorithms = \"RS256\"\njwks_file = \"/dev/null\"\njwks_url = \"https://issuer.example\"";
+    let both = "scope = \"jwt\"\n[jwt]\nalgorithms = \"RS256\"\njwks_file = \"/dev/null\"\njwks_url = \
+     \"https://issuer.example\"";
     assert_eq!(problem(both), "hapax.toml:5: `jwt.jwks_file` and `jwt.jwks_url` are both set; remove one");
     setup.write("hapax.toml", &text.replace(", \"RS256\"", ""), 0o600);
     setup.write("key", "x", 0o644);
     assert_eq!(
         setup.problems(),
-        [
-            "hapax.toml:4: `jwt.key_file`: anyone on this machine can read `key`, which holds a secret; run `chmod o-rwx key`"
-        ]
+        ["hapax.toml:4: `jwt.key_file`: anyone on this machine can read `key`, which holds a secret; run `chmod \
+             o-rwx key`"]
     );
 }
 
@@ -136,7 +139,8 @@ fn ask_needs_an_endpoint_that_is_not_hapax() {
     assert_eq!(problem("scope = \"ask\""), "hapax.toml:1: the scope `ask` needs an endpoint; set `ask.url`");
     assert_eq!(
         problem("scope = \"ask\"\n[ask]\nurl = \"http://127.0.0.1:8080/ask\""),
-        "hapax.toml:3: `ask.url` leads to hapax itself (`server.from`), so requests would go round; name the endpoint's own address"
+        "hapax.toml:3: `ask.url` leads to hapax itself (`server.from`), so requests would go round; name the \
+         endpoint's own address"
     );
     let config = file("scope = \"ask\"\n[ask]\nurl = \"http://127.0.0.1:9/ask\"\ncache = \"10s\"\n").load();
     let [ScopeKind::Ask(ask)] = config.scope.kinds.as_slice() else { panic!("{:?}", config.scope) };
