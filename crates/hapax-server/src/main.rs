@@ -49,7 +49,8 @@ fn check(flags: &Flags) -> Result<ExitCode, Failure> {
     }
     let file = config.file.as_ref().map_or_else(|| "no file".to_owned(), |path| path.display().to_string());
     let (store, routes) = (config.store.backend.shown(), config.routes.len());
-    text.push_str(&format!("The configuration is sound ({file}; store {store}; {routes} routes).\n"));
+    let plural = if routes == 1 { "" } else { "s" };
+    text.push_str(&format!("The configuration is sound ({file}; store {store}; {routes} route{plural}).\n"));
     print(&text)
 }
 
@@ -62,7 +63,7 @@ fn show(flags: &Flags, origin: bool) -> Result<ExitCode, Failure> {
 
 fn routes(args: RoutesArgs) -> Result<ExitCode, Failure> {
     let config = load(&args.sources(environment()))?;
-    audit_routes::run(&config, args.log).map_err(Failure::Other)
+    audit_routes::run(&config, args.log, args.output).map_err(Failure::Other)
 }
 
 fn load(sources: &Sources) -> Result<Config, Failure> {

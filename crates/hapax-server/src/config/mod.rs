@@ -37,7 +37,7 @@ mod value;
 pub use hapax_core::record::OnLapse;
 pub use model::{
     Admin, Ask, Backend, Config, Cors, Dialect, FingerprintKeys, HmacKey, Jwt, JwtAlgorithm, JwtKeys, KeySyntax, Keys,
-    Log, LogFormat, Mode, Route, Scope, ScopeKind, Server, Store, Tls, Upstream,
+    Log, LogFormat, Mode, Place, Route, Scope, ScopeKind, Server, Store, Tls, Upstream,
 };
 pub use network::{InvalidNetwork, Network};
 pub use policy::Policy;

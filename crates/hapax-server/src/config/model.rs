@@ -3,6 +3,7 @@
 //! Every default stands here. Left to others: reading (`sections`), checking (`check`), what a route may say
 //! (`policy`).
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use super::network::Network;
 use super::pattern::Pattern;
 use super::policy::Policy;
 use super::secret::Secret;
+use super::value::without_query;
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,6 +76,10 @@ pub struct Server {
     pub write_timeout: Duration,
     /// How long a connection may be idle between requests.
     pub keep_alive: Duration,
+    /// Requests at a time on one HTTP/2 connection.
+    pub h2_streams_max: NonZeroU32,
+    /// Streams that an HTTP/2 client may reset before they were looked at.
+    pub h2_resets_max: NonZeroU32,
     /// How long running requests have at shutdown.
     pub drain: Duration,
     /// Peers whose `Forwarded` and `X-Forwarded-*` are believed.
@@ -200,18 +206,31 @@ pub struct Jwt {
     pub algorithms: Vec<JwtAlgorithm>,
     /// Where the keys are.
     pub keys: JwtKeys,
-    /// Audiences of which a token must name one; empty accepts any.
+    /// Audiences of which a token must name one; empty accepts only tokens that name none.
     pub audience: Vec<String>,
-    /// The issuer that a token must name.
-    pub issuer: Option<String>,
+    /// Issuers of which a token must name one; empty accepts any whose key is known.
+    pub issuer: Vec<String>,
     /// The claim that names the caller.
     pub claim: String,
+    /// Where the token stands, if not in `Authorization: Bearer`.
+    pub token_in: Option<Place>,
     /// How far clocks may differ.
     pub leeway: Duration,
+    /// Certificates that are trusted besides the system's when keys are fetched, PEM.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// A place in the head of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A header field.
+    Header(HeaderName),
+    /// A cookie.
+    Cookie(String),
 }
 
 /// Where the keys of tokens are.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum JwtKeys {
     /// One key: a PEM file, or a secret for HS256.
     File(PathBuf),
@@ -222,7 +241,7 @@ pub enum JwtKeys {
 }
 
 /// `[ask]`: an endpoint that names the tenant of a request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Ask {
     /// The endpoint.
     pub url: Uri,
@@ -234,6 +253,36 @@ pub struct Ask {
     pub pass_headers: Vec<HeaderName>,
     /// How long an answer is remembered.
     pub cache: Option<Duration>,
+    /// Questions at a time.
+    pub at_once: NonZeroU32,
+    /// Certificates that are trusted besides the system's, PEM.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// Without the query of a URL, which may hold a secret.
+impl fmt::Debug for JwtKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::JwksFile(path) => f.debug_tuple("JwksFile").field(path).finish(),
+            Self::JwksUrl(url) => f.debug_tuple("JwksUrl").field(&without_query(url)).finish(),
+        }
+    }
+}
+
+/// Without the query of the URL, which may hold a secret.
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ask")
+            .field("url", &without_query(&self.url))
+            .field("tenant_header", &self.tenant_header)
+            .field("timeout", &self.timeout)
+            .field("pass_headers", &self.pass_headers)
+            .field("cache", &self.cache)
+            .field("at_once", &self.at_once)
+            .field("ca_file", &self.ca_file)
+            .finish()
+    }
 }
 
 /// `[keys]`: how keys are sent.
@@ -346,6 +395,8 @@ impl Default for Server {
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(60),
             keep_alive: Duration::from_secs(75),
+            h2_streams_max: count(200),
+            h2_resets_max: count(20),
             drain: Duration::from_secs(30),
             trusted_peers: Vec::new(),
         }
@@ -362,7 +413,7 @@ impl Upstream {
             answer_timeout: Duration::from_secs(60),
             ca_file: None,
             idle_timeout: Duration::from_secs(2),
-            idle_connections_max: count(256),
+            idle_connections_max: count(512),
             h2: true,
             h2c: false,
             keep_host: true,

@@ -95,6 +95,8 @@ fn server(section: &mut Section<'_, '_>) -> Server {
         body_timeout: section.value("body_timeout", default.body_timeout),
         write_timeout: section.value("write_timeout", default.write_timeout),
         keep_alive: section.value("keep_alive", default.keep_alive),
+        h2_streams_max: section.value("h2_streams_max", default.h2_streams_max),
+        h2_resets_max: section.value("h2_resets_max", default.h2_resets_max),
         drain: section.value("drain", default.drain),
         trusted_peers: section.value("trusted_peers", default.trusted_peers),
     }
@@ -151,10 +153,7 @@ fn cors(section: &mut Section<'_, '_>) -> Option<Cors> {
 fn upstream(section: &mut Section<'_, '_>) -> Upstream {
     let to: Option<Uri> = section.needed("to");
     let default = Upstream::new(to.unwrap_or_else(|| Uri::from_static(NO_UPSTREAM)));
-    let ca_file: Option<PathBuf> = section.value("ca_file", None);
-    if let Some(path) = &ca_file {
-        file(section.reader, "upstream.ca_file", path, secret::check_readable);
-    }
+    let ca_file = ca_file(section);
     Upstream {
         to: default.to,
         connect_timeout: section.value("connect_timeout", default.connect_timeout),
@@ -166,6 +165,16 @@ fn upstream(section: &mut Section<'_, '_>) -> Upstream {
         h2c: section.value("h2c", default.h2c),
         keep_host: section.value("keep_host", default.keep_host),
     }
+}
+
+/// Reads the `ca_file` of any section.
+pub(super) fn ca_file(section: &mut Section<'_, '_>) -> Option<PathBuf> {
+    let path: Option<PathBuf> = section.value("ca_file", None);
+    if let Some(path) = &path {
+        let key = section.full("ca_file");
+        file(section.reader, &key, path, secret::check_readable);
+    }
+    path
 }
 
 fn keys(section: &mut Section<'_, '_>) -> Keys {

@@ -263,10 +263,16 @@ impl Value for Uri {
     }
 
     fn show(&self) -> String {
-        // The parser adds a slash that nobody wrote.
-        let text = self.to_string();
-        quoted(if self.path() == "/" { text.trim_end_matches('/') } else { &text })
+        quoted(&without_query(self))
     }
+}
+
+/// A URL for people: without the query, which may hold a secret, and without the slash that the parser adds.
+pub(super) fn without_query(url: &Uri) -> String {
+    let (scheme, authority) = (url.scheme_str().unwrap_or_default(), url.authority().map_or("", |a| a.as_str()));
+    let path = if url.path() == "/" { "" } else { url.path() };
+    let query = if url.query().is_some() { "?(hidden)" } else { "" };
+    format!("{scheme}://{authority}{path}{query}")
 }
 
 /// A port such as 99999 is kept as text by the parser, and is then no port.

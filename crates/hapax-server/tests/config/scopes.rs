@@ -1,6 +1,6 @@
 //! Scopes: what each kind needs.
 
-use hapax_server::config::{JwtAlgorithm, JwtKeys, ScopeKind};
+use hapax_server::config::{JwtAlgorithm, JwtKeys, Place, ScopeKind};
 
 use crate::setup::{file, problem, without_file};
 
@@ -122,15 +122,14 @@ fn jwt_keys_that_could_be_confused_or_forged_are_refused() {
 #[test]
 fn a_complete_jwt_section_reaches_its_kind() {
     let text = "scope = \"jwt\"\n[jwt]\nalgorithms = [\"RS256\", \"EdDSA\"]\njwks_url = \"http://127.0.0.1:1/keys\"\n\
-                audience = \"payments\"\nissuer = \"https://issuer.example\"\nclaim = \"org\"\nleeway = \"5s\"\n";
+                audience = \"payments\"\nissuer = \"https://issuer.example\"\nclaim = \"org\"\nleeway = \"5s\"\n\
+                token_in = \"cookie:Sid\"\n";
     let config = file(text).load();
     let [ScopeKind::Jwt(jwt)] = config.scope.kinds.as_slice() else { panic!("{:?}", config.scope) };
     assert_eq!(jwt.algorithms, [JwtAlgorithm::Rs256, JwtAlgorithm::EdDsa]);
     assert!(matches!(&jwt.keys, JwtKeys::JwksUrl(url) if url.path() == "/keys"));
-    assert_eq!(
-        (jwt.audience.as_slice(), jwt.issuer.as_deref()),
-        (["payments".to_owned()].as_slice(), Some("https://issuer.example"))
-    );
+    assert_eq!((jwt.audience.concat().as_str(), jwt.issuer.concat().as_str()), ("payments", "https://issuer.example"));
+    assert_eq!(jwt.token_in, Some(Place::Cookie("Sid".to_owned())));
     assert_eq!((jwt.claim.as_str(), jwt.leeway.as_secs()), ("org", 5));
 }
 
@@ -146,4 +145,29 @@ fn ask_needs_an_endpoint_that_is_not_hapax() {
     let [ScopeKind::Ask(ask)] = config.scope.kinds.as_slice() else { panic!("{:?}", config.scope) };
     assert_eq!((ask.timeout.as_secs(), ask.cache.map(|cache| cache.as_secs())), (2, Some(10)));
     assert_eq!(config.ask.as_ref(), Some(ask));
+}
+
+#[test]
+fn a_field_that_cannot_say_who_calls_is_refused() {
+    for (kind, why) in [
+        ("credential:Authorization", "for which there is a kind of its own; write \"credential\""),
+        ("credential:Cookie", "which holds many values; write \"credential:cookie:NAME\""),
+        ("header:Authorization", "a secret that would be shown to operators; use a `credential` kind"),
+        ("header:Idempotency-Key", "which is the key and no caller; name another field"),
+    ] {
+        let shown = kind.split_once(':').map(|(kind, name)| format!("{kind}:{}", name.to_lowercase())).unwrap();
+        assert_eq!(problem(&format!("scope = \"{kind}\"")), format!("hapax.toml:1: `scope` names \"{shown}\", {why}"));
+    }
+    assert_eq!(
+        problem("scope = \"jwt\"\n[jwt]\nalgorithms = \"RS256\"\njwks_url = \"https://i.example\"\nclaim = \"jti\""),
+        "hapax.toml:5: `jwt.claim` is `jti`, which differs from token to token; name the one that says who calls"
+    );
+}
+
+#[test]
+fn the_query_of_a_url_is_not_shown() {
+    let setup = file("scope = \"ask\"\n[ask]\nurl = \"http://127.0.0.1:9/ask?token=hunter2\"\n");
+    assert_eq!(setup.load().ask.unwrap().url.query(), Some("token=hunter2"));
+    assert_eq!(setup.told("ask.url"), "\"http://127.0.0.1:9/ask?(hidden)\" # hapax.toml:3");
+    assert!(!format!("{:?}", setup.explain()).contains("hunter2"));
 }
