@@ -3,7 +3,7 @@
 //! A variable that begins with `HAPAX_` and names no key is refused: a misspelt limit would otherwise be no limit. The
 //! ones a container platform makes for a service called `hapax` are passed over. Left to others: what values mean.
 
-use super::problem::{Origin, Problem, did_you_mean};
+use super::problem::{Origin, Problem, by_other_name, nearest};
 use super::source::{FILE_VARIABLE, Override};
 
 /// What the variables of hapax begin with.
@@ -29,13 +29,20 @@ pub(super) fn read(environment: &[(String, String)], keys: &[String], problems: 
             Some((_, None)) => {}
             None if is_of_a_platform(name, text) => {}
             None => {
-                let suggestion = did_you_mean(name, known.iter().map(|(name, _)| name.as_str()));
-                let otherwise = if suggestion.is_empty() { "; unset it" } else { "" };
-                refuse(format!("there is no such setting{suggestion}{otherwise}"));
+                let next = meant(name, &known).map_or("unset it".to_owned(), |name| format!("did you mean `{name}`?"));
+                refuse(format!("there is no such setting; {next}"));
             }
         }
     }
     found
+}
+
+/// The variable that was most likely meant. What all begin with is left aside: it would make all look alike.
+fn meant(name: &str, known: &[(String, Option<&String>)]) -> Option<String> {
+    let bare = name.trim_start_matches(PREFIX);
+    let all = known.iter().map(|(name, _)| name.trim_start_matches(PREFIX));
+    let by_name = by_other_name(&bare.to_lowercase()).map(variable_of);
+    by_name.or_else(|| nearest(bare, all).map(|bare| format!("{PREFIX}{bare}")))
 }
 
 /// Kubernetes gives every container variables that describe the services beside it. A service called `hapax` or
@@ -94,7 +101,11 @@ mod tests {
 
     #[test]
     fn other_unknown_variables_are_refused() {
-        assert_eq!(problems_of("HAPAX_PORT", "8080"), ["HAPAX_PORT: there is no such setting; unset it"]);
+        assert_eq!(problems_of("HAPAX_COLOUR", "8080"), ["HAPAX_COLOUR: there is no such setting; unset it"]);
+        for name in ["HAPAX_PORT", "HAPAX_FROM", "HAPAX_LISTEN"] {
+            let why = "there is no such setting; did you mean `HAPAX_SERVER_FROM`?";
+            assert_eq!(problems_of(name, "8080"), [format!("{name}: {why}")]);
+        }
         assert_eq!(
             problems_of("HAPAX_SERVER_FORM", "x"),
             ["HAPAX_SERVER_FORM: there is no such setting; did you mean `HAPAX_SERVER_FROM`?"]

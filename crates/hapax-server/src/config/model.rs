@@ -319,6 +319,8 @@ pub struct Admin {
     pub from: Option<SocketAddr>,
     /// What a caller has to show for pages about callers.
     pub token: Option<Secret>,
+    /// Names besides addresses and `localhost` under which the listener may be asked.
+    pub hosts: Vec<String>,
 }
 
 /// `[log]`: what is logged.
@@ -445,7 +447,7 @@ impl Default for Keys {
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { from: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9180))), token: None }
+        Self { from: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9180))), token: None, hosts: Vec::new() }
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::problem::{Origin, Problem, nearest};
+use super::problem::{Origin, Problem, by_other_name, nearest};
 use super::secret::{self, Secret};
 use super::source::{Node, Override, Raw};
 use super::value::{Fault, Value};
@@ -118,7 +118,11 @@ impl<'a> Reader<'a> {
         // A key that exists elsewhere stands in the wrong section; else a misspelt one of this section is most likely.
         let all = || self.settings.iter().map(|setting| setting.key.as_str()).filter(|known| !known.contains('['));
         let elsewhere = all().find(|known| known.rsplit('.').next() == Some(key));
-        let meant = elsewhere.or_else(|| nearest(key, siblings.iter().copied())).or_else(|| nearest(key, all()));
+        let close = || nearest(key, siblings.iter().copied()).or_else(|| nearest(key, all()));
+        let meant = elsewhere.or_else(|| by_other_name(key)).or_else(close);
+        // In a route or among the defaults, the keys of policies have no section.
+        let of_policy = section == "defaults" || section.contains('[');
+        let meant = meant.map(|meant| if of_policy { meant.trim_start_matches("defaults.") } else { meant });
         match meant {
             Some(meant) => format!("unknown key `{shown}` {place}; did you mean `{meant}`?"),
             None => format!("unknown key `{shown}` {place}; `hapax config default` lists every key"),

@@ -185,7 +185,14 @@ fn keys(section: &mut Section<'_, '_>) -> Keys {
 fn admin(section: &mut Section<'_, '_>) -> Admin {
     let from = section.value("from", Admin::default().from);
     let token = section.secret("token", "token_file", |_| HIDDEN.to_owned(), &quoted("off"));
-    Admin { from, token }
+    let hosts: Vec<String> = section.value("hosts", Vec::new());
+    let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+    if let Some(name) = hosts.iter().find(|name| !is_name(name)) {
+        let message =
+            format!("`admin.hosts` has {name:?}, which is not a host's name; leave out scheme, port and path");
+        section.reader.refuse(&["admin.hosts"], message);
+    }
+    Admin { from, token, hosts }
 }
 
 fn log(section: &mut Section<'_, '_>) -> Log {

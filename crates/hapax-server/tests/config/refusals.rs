@@ -31,6 +31,30 @@ fn a_key_in_the_wrong_section_is_refused_with_the_right_one() {
 }
 
 #[test]
+fn a_key_by_the_name_it_has_elsewhere_is_refused_with_the_one_it_has_here() {
+    for (text, key, place, meant) in [
+        ("listen = \"x\"", "listen", "at the top", "server.from"),
+        ("[server]\nport = 1", "port", "in [server]", "server.from"),
+        ("[defaults]\nttl = 1", "ttl", "in [defaults]", "retention"),
+        ("[[route]]\npath = \"/a\"\nttl = 1", "ttl", "in [[route]]", "retention"),
+        ("[[route]]\npath = \"/a\"\nretention_time = 1", "retention_time", "in [[route]]", "retention"),
+    ] {
+        let line = text.lines().count();
+        let why = format!("hapax.toml:{line}: unknown key `{key}` {place}; did you mean `{meant}`?");
+        assert_eq!(problem(text), why);
+    }
+}
+
+#[test]
+fn every_other_name_leads_to_a_key() {
+    let keys = hapax_server::config::keys();
+    for name in ["to", "target", "from", "listen", "bind", "port", "address", "dsn", "database_url", "ttl", "expiry"] {
+        let found = problem(&format!("[log]\n{name} = 1\n"));
+        assert!(keys.iter().any(|key| found.ends_with(&format!("did you mean `{key}`?"))), "{found}");
+    }
+}
+
+#[test]
 fn an_unknown_key_that_is_like_no_other_is_refused_with_where_to_look() {
     assert_eq!(
         problem("[log]\ncolour_of_the_sky = 1\n"),
@@ -448,6 +472,10 @@ fn other_contradictions_are_refused() {
         (
             "[server]\nheader_bytes_max = \"1B\"",
             "`server.header_bytes_max` is below 1KiB, too little for honest requests; raise it",
+        ),
+        (
+            "[admin]\nhosts = [\"http://a\"]",
+            "`admin.hosts` has \"http://a\", which is not a host's name; leave out scheme, port and path",
         ),
     ] {
         assert_eq!(problem(text), format!("hapax.toml:2: {why}"));
