@@ -406,6 +406,12 @@ fn a_fingerprint_key_needs_an_id_and_enough_bytes() {
     setup.write("hapax.toml", &text, 0o600);
     let keys = setup.load().fingerprint;
     assert_eq!((keys.current.unwrap().id.as_str(), keys.older[0].id.as_str()), ("b", "a"));
+    setup.write("hapax.toml", &text.replace("{ a =", "{ b ="), 0o600);
+    assert_eq!(setup.problems(), ["hapax.toml:2: two fingerprint keys are called `b`; give each its own id"]);
+    setup.write("hapax.toml", &text, 0o600);
+    setup.write("old", "0123456789abcdef", 0o644);
+    let why = "anyone on this machine can read `old`, which holds a secret; run `chmod o-rwx old`";
+    assert_eq!(setup.problems(), [format!("hapax.toml:4: `fingerprint.older_key_files`: {why}")]);
 }
 
 #[test]
