@@ -95,7 +95,7 @@ pub struct Flags {
     /// sqlite:FILE, postgres://..., memory: [default: sqlite:hapax.db]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
-    /// Whose key it is: credential[:NAME], header:NAME, jwt, ask, single; may be repeated
+    /// Whose key it is: credential, credential:NAME, header:NAME, jwt, ask, single
     #[arg(long, value_name = "KIND")]
     pub scope: Vec<String>,
     /// Requests without a credential share one scope

@@ -60,7 +60,8 @@ fn upstream(reader: &mut Reader<'_>, config: &Config, without_upstream: bool) {
     }
     if leads_to(to, config.server.from) {
         let message = format!(
-            "`upstream.to` is {}, where hapax itself listens (`server.from`), so requests would go round; name the API's address",
+            "`upstream.to` is {}, where hapax itself listens (`server.from`), so requests would go round; name the \
+             API's address",
             to.authority().map_or("", |authority| authority.as_str())
         );
         reader.refuse(&["upstream.to", "server.from"], message);
@@ -70,7 +71,8 @@ fn upstream(reader: &mut Reader<'_>, config: &Config, without_upstream: bool) {
         reader.refuse(&["upstream.to", "admin.from"], message);
     }
     if config.ask.as_ref().is_some_and(|ask| leads_to(&ask.url, config.server.from)) {
-        let message = "`ask.url` leads to hapax itself (`server.from`), so requests would go round; name the endpoint's own address";
+        let message = "`ask.url` leads to hapax itself (`server.from`), so requests would go round; name the \
+         endpoint's own address";
         reader.refuse(&["ask.url", "server.from"], message);
     }
 }
@@ -118,8 +120,8 @@ fn store(reader: &mut Reader<'_>, config: &Config) {
     let begins_well = name.starts_with(|c: char| !c.is_ascii_digit()) && !name.starts_with("pg_");
     if !(begins_well && name.len() <= SCHEMA_CHARS_MAX && name.chars().all(is_letter)) {
         let message = format!(
-            "`store.schema` must be up to {SCHEMA_CHARS_MAX} lower-case letters, digits and underscores, not beginning with a \
-             digit or pg_"
+            "`store.schema` must be up to {SCHEMA_CHARS_MAX} lower-case letters, digits and underscores, not beginning \
+             with a digit or pg_"
         );
         reader.refuse(&["store.schema"], message);
     }
@@ -184,7 +186,8 @@ fn secrets(reader: &mut Reader<'_>, config: &Config) {
         if is_secret && inline {
             let path = path.display();
             let message = format!(
-                "`{key}` is a secret, and anyone on this machine can read `{path}`; run `chmod o-rwx {path}` or set `{key}_file`"
+                "`{key}` is a secret, and anyone on this machine can read `{path}`; run `chmod o-rwx {path}` or set \
+                 `{key}_file`"
             );
             reader.refuse(&[key], message);
         }

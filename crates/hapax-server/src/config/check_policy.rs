@@ -1,7 +1,7 @@
 //! Which values of a policy fit together, and which routes fit beside each other.
 //!
-//! A route is checked as it is in force, with what it inherits; the problem is shown where somebody set one of the values
-//! involved. Left to others: everything outside of policies (`check`).
+//! A route is checked as it is in force, with what it inherits; the problem is shown where somebody set one of the
+//! values involved. Left to others: everything outside of policies (`check`).
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Settings that are one of a few words.
 //!
-//! Each is an enum with its words beside it; a wrong word is refused with those that exist and the one that was probably
-//! meant. Left to others: what the choices do.
+//! Each is an enum with its words beside it; a wrong word is refused with those that exist and the one that was
+//! probably meant. Left to others: what the choices do.
 
 use hapax_core::record::OnLapse;
 
@@ -18,7 +18,7 @@ macro_rules! words {
             fn parse(text: &str) -> Result<Self, Fault> {
                 match text {
                     $($word => Ok(Self::$variant),)+
-                    other => Err(Fault::Not(format!("{}{}", quoted(other), did_you_mean(other, [$($word),+])))),
+                    other => Err(Fault::not_but(other, &did_you_mean(other, [$($word),+]))),
                 }
             }
             fn show(&self) -> String {

@@ -3,7 +3,7 @@
 //! A variable that begins with `HAPAX_` and names no key is refused: a misspelt limit would otherwise be no limit. The
 //! ones a container platform makes for a service called `hapax` are passed over. Left to others: what values mean.
 
-use super::problem::{Origin, Problem, did_you_mean};
+use super::problem::{Origin, Problem, by_other_name, nearest};
 use super::source::{FILE_VARIABLE, Override};
 
 /// What the variables of hapax begin with.
@@ -16,27 +16,33 @@ pub(super) fn variable_of(key: &str) -> String {
 
 /// The settings among the variables.
 pub(super) fn read(environment: &[(String, String)], keys: &[String], problems: &mut Vec<Problem>) -> Vec<Override> {
-    let known: Vec<(String, &String)> = keys.iter().map(|key| (variable_of(key), key)).collect();
+    let mut known: Vec<(String, Option<&String>)> = keys.iter().map(|key| (variable_of(key), Some(key))).collect();
+    known.push((FILE_VARIABLE.to_owned(), None));
     let mut found = Vec::new();
-    for (name, text) in environment {
-        if !name.starts_with(PREFIX) || name == FILE_VARIABLE {
-            continue;
-        }
+    for (name, text) in environment.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
         let origin = Origin::Environment(name.clone());
         let mut refuse = |message: String| problems.push(Problem { origin: origin.clone(), message });
         match known.iter().find(|(variable, _)| variable == name) {
             Some(_) if text.is_empty() => refuse("is set but empty; give it a value or unset it".to_owned()),
-            Some((_, key)) => found.push(Override { key: (*key).clone(), text: text.clone(), origin }),
+            Some((_, Some(key))) => found.push(Override { key: (*key).clone(), text: text.clone(), origin }),
+            // The variable that names the file was read before.
+            Some((_, None)) => {}
             None if is_of_a_platform(name, text) => {}
             None => {
-                let names = known.iter().map(|(name, _)| name.as_str()).chain([FILE_VARIABLE]);
-                let suggestion = did_you_mean(name, names);
-                let otherwise = if suggestion.is_empty() { "; unset it" } else { "" };
-                refuse(format!("there is no such setting{suggestion}{otherwise}"));
+                let next = meant(name, &known).map_or("unset it".to_owned(), |name| format!("did you mean `{name}`?"));
+                refuse(format!("there is no such setting; {next}"));
             }
         }
     }
     found
+}
+
+/// The variable that was most likely meant. What all begin with is left aside: it would make all look alike.
+fn meant(name: &str, known: &[(String, Option<&String>)]) -> Option<String> {
+    let bare = name.trim_start_matches(PREFIX);
+    let all = known.iter().map(|(name, _)| name.trim_start_matches(PREFIX));
+    let by_name = by_other_name(&bare.to_lowercase()).map(variable_of);
+    by_name.or_else(|| nearest(bare, all).map(|bare| format!("{PREFIX}{bare}")))
 }
 
 /// Kubernetes gives every container variables that describe the services beside it. A service called `hapax` or
@@ -95,7 +101,11 @@ mod tests {
 
     #[test]
     fn other_unknown_variables_are_refused() {
-        assert_eq!(problems_of("HAPAX_PORT", "8080"), ["HAPAX_PORT: there is no such setting; unset it"]);
+        assert_eq!(problems_of("HAPAX_COLOUR", "8080"), ["HAPAX_COLOUR: there is no such setting; unset it"]);
+        for name in ["HAPAX_PORT", "HAPAX_FROM", "HAPAX_LISTEN"] {
+            let why = "there is no such setting; did you mean `HAPAX_SERVER_FROM`?";
+            assert_eq!(problems_of(name, "8080"), [format!("{name}: {why}")]);
+        }
         assert_eq!(
             problems_of("HAPAX_SERVER_FORM", "x"),
             ["HAPAX_SERVER_FORM: there is no such setting; did you mean `HAPAX_SERVER_FROM`?"]
@@ -104,5 +114,6 @@ mod tests {
             problems_of("HAPAX_SERVER_FROM", ""),
             ["HAPAX_SERVER_FROM: is set but empty; give it a value or unset it"]
         );
+        assert_eq!(problems_of("HAPAX_CONFIG", ""), ["HAPAX_CONFIG: is set but empty; give it a value or unset it"]);
     }
 }

@@ -37,7 +37,7 @@ mod value;
 pub use hapax_core::record::OnLapse;
 pub use model::{
     Admin, Ask, Backend, Config, Cors, Dialect, FingerprintKeys, HmacKey, Jwt, JwtAlgorithm, JwtKeys, KeySyntax, Keys,
-    Log, LogFormat, Mode, Route, Scope, ScopeKind, Server, Store, Tls, Upstream,
+    Log, LogFormat, Mode, Place, Route, Scope, ScopeKind, Server, Store, Tls, Upstream,
 };
 pub use network::{InvalidNetwork, Network};
 pub use policy::Policy;
@@ -94,7 +94,8 @@ pub fn explain(sources: &Sources) -> Explained {
     Explained { config, settings }
 }
 
-/// Every key outside of routes, with its section: `server.from`. A route has `methods`, `path` and the keys of `defaults`.
+/// Every key outside of routes, with its section: `server.from`. A route has `methods`, `path` and the keys of
+/// `defaults`.
 #[must_use]
 pub fn keys() -> Vec<String> {
     let mut reader = Reader::new(None, &[]);

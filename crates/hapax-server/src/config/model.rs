@@ -1,7 +1,9 @@
 //! The configuration as the rest of the server sees it: plain data, complete, checked.
 //!
-//! Every default stands here. Left to others: reading (`sections`), checking (`check`), what a route may say (`policy`).
+//! Every default stands here. Left to others: reading (`sections`), checking (`check`), what a route may say
+//! (`policy`).
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -14,6 +16,7 @@ use super::network::Network;
 use super::pattern::Pattern;
 use super::policy::Policy;
 use super::secret::Secret;
+use super::value::without_query;
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,6 +76,10 @@ pub struct Server {
     pub write_timeout: Duration,
     /// How long a connection may be idle between requests.
     pub keep_alive: Duration,
+    /// Requests at a time on one HTTP/2 connection.
+    pub h2_streams_max: NonZeroU32,
+    /// Streams that an HTTP/2 client may reset before they were looked at.
+    pub h2_resets_max: NonZeroU32,
     /// How long running requests have at shutdown.
     pub drain: Duration,
     /// Peers whose `Forwarded` and `X-Forwarded-*` are believed.
@@ -199,18 +206,31 @@ pub struct Jwt {
     pub algorithms: Vec<JwtAlgorithm>,
     /// Where the keys are.
     pub keys: JwtKeys,
-    /// Audiences of which a token must name one; empty accepts any.
+    /// Audiences of which a token must name one; empty accepts only tokens that name none.
     pub audience: Vec<String>,
-    /// The issuer that a token must name.
-    pub issuer: Option<String>,
+    /// Issuers of which a token must name one; empty accepts any whose key is known.
+    pub issuer: Vec<String>,
     /// The claim that names the caller.
     pub claim: String,
+    /// Where the token stands, if not in `Authorization: Bearer`.
+    pub token_in: Option<Place>,
     /// How far clocks may differ.
     pub leeway: Duration,
+    /// Certificates that are trusted besides the system's when keys are fetched, PEM.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// A place in the head of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A header field.
+    Header(HeaderName),
+    /// A cookie.
+    Cookie(String),
 }
 
 /// Where the keys of tokens are.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum JwtKeys {
     /// One key: a PEM file, or a secret for HS256.
     File(PathBuf),
@@ -221,7 +241,7 @@ pub enum JwtKeys {
 }
 
 /// `[ask]`: an endpoint that names the tenant of a request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Ask {
     /// The endpoint.
     pub url: Uri,
@@ -233,6 +253,36 @@ pub struct Ask {
     pub pass_headers: Vec<HeaderName>,
     /// How long an answer is remembered.
     pub cache: Option<Duration>,
+    /// Questions at a time.
+    pub at_once: NonZeroU32,
+    /// Certificates that are trusted besides the system's, PEM.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// Without the query of a URL, which may hold a secret.
+impl fmt::Debug for JwtKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::JwksFile(path) => f.debug_tuple("JwksFile").field(path).finish(),
+            Self::JwksUrl(url) => f.debug_tuple("JwksUrl").field(&without_query(url)).finish(),
+        }
+    }
+}
+
+/// Without the query of the URL, which may hold a secret.
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ask")
+            .field("url", &without_query(&self.url))
+            .field("tenant_header", &self.tenant_header)
+            .field("timeout", &self.timeout)
+            .field("pass_headers", &self.pass_headers)
+            .field("cache", &self.cache)
+            .field("at_once", &self.at_once)
+            .field("ca_file", &self.ca_file)
+            .finish()
+    }
 }
 
 /// `[keys]`: how keys are sent.
@@ -269,6 +319,8 @@ pub struct Admin {
     pub from: Option<SocketAddr>,
     /// What a caller has to show for pages about callers.
     pub token: Option<Secret>,
+    /// Names besides addresses and `localhost` under which the listener may be asked.
+    pub hosts: Vec<String>,
 }
 
 /// `[log]`: what is logged.
@@ -292,6 +344,29 @@ pub struct Route {
 }
 
 impl Config {
+    /// The defaults, in front of that upstream.
+    #[must_use]
+    pub fn new(to: Uri) -> Self {
+        Self {
+            mode: Mode::default(),
+            dialect: Dialect::default(),
+            scope: Scope::default(),
+            ask: None,
+            server: Server::default(),
+            cors: None,
+            upstream: Upstream::new(to),
+            store: Store::default(),
+            keys: Keys::default(),
+            fingerprint: FingerprintKeys::default(),
+            admin: Admin::default(),
+            log: Log::default(),
+            defaults: Policy::default(),
+            routes: Vec::new(),
+            new_addresses: false,
+            file: None,
+        }
+    }
+
     /// The routes that match, the most specific first. The path is normalised.
     pub fn routes_for<'a>(&'a self, method: &'a Method, path: &'a str) -> impl Iterator<Item = &'a Route> {
         self.routes.iter().filter(move |route| route.methods.contains(method) && route.path.matches(path))
@@ -322,6 +397,8 @@ impl Default for Server {
             body_timeout: Duration::from_secs(30),
             write_timeout: Duration::from_secs(60),
             keep_alive: Duration::from_secs(75),
+            h2_streams_max: count(200),
+            h2_resets_max: count(20),
             drain: Duration::from_secs(30),
             trusted_peers: Vec::new(),
         }
@@ -338,7 +415,7 @@ impl Upstream {
             answer_timeout: Duration::from_secs(60),
             ca_file: None,
             idle_timeout: Duration::from_secs(2),
-            idle_connections_max: count(256),
+            idle_connections_max: count(512),
             h2: true,
             h2c: false,
             keep_host: true,
@@ -370,7 +447,7 @@ impl Default for Keys {
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { from: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9180))), token: None }
+        Self { from: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9180))), token: None, hosts: Vec::new() }
     }
 }
 

@@ -175,7 +175,7 @@ impl Value for LabelSource {
         match part {
             "request" => Ok(Self::Request(pointer)),
             "answer" => Ok(Self::Answer(pointer)),
-            other => Err(Fault::Not(format!("{}{}", quoted(text), did_you_mean(other, ["request", "answer"])))),
+            other => Err(Fault::not_but(text, &did_you_mean(other, ["request", "answer"]))),
         }
     }
 

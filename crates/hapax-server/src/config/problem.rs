@@ -82,13 +82,47 @@ impl fmt::Display for ConfigErrors {
 
 impl std::error::Error for ConfigErrors {}
 
+/// A word that begins or ends with a known one of fewer letters may do so by chance.
+const PART_CHARS_MIN: usize = 4;
+
+/// What people call settings that have another name here: the names of flags, and those that other servers use.
+const OTHER_NAMES: [(&str, &str); 16] = [
+    ("to", "upstream.to"),
+    ("target", "upstream.to"),
+    ("from", "server.from"),
+    ("listen", "server.from"),
+    ("bind", "server.from"),
+    ("port", "server.from"),
+    ("address", "server.from"),
+    ("store", "store.url"),
+    ("dsn", "store.url"),
+    ("database_url", "store.url"),
+    ("admin", "admin.from"),
+    ("keys", "defaults.required"),
+    ("observe", "mode"),
+    ("ttl", "defaults.retention"),
+    ("expiry", "defaults.retention"),
+    ("timeout", "upstream.answer_timeout"),
+];
+
+/// The key that goes by another name elsewhere.
+pub(super) fn by_other_name(word: &str) -> Option<&'static str> {
+    OTHER_NAMES.iter().find(|(name, _)| *name == word).map(|(_, key)| *key)
+}
+
 /// The known word that was most likely meant, if any is close.
 pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let lower = word.to_lowercase();
-    let distance = |name: &str| strsim::damerau_levenshtein(&lower, &name.to_lowercase());
-    let close = known.into_iter().map(|name| (distance(name), name));
+    let word = word.to_lowercase();
+    let known: Vec<(String, &str)> = known.into_iter().map(|name| (name.to_lowercase(), name)).collect();
     // A third of the letters may be wrong; beyond that a guess is noise.
-    close.filter(|(distance, name)| *distance <= name.len().max(3) / 3).min().map(|(_, name)| name)
+    let close = known.iter().filter_map(|(lower, name)| {
+        let distance = strsim::damerau_levenshtein(&word, lower);
+        (distance <= word.len().max(lower.len()) / 3).then_some((distance, *name))
+    });
+    let is_part =
+        |part: &str, whole: &str| part.len() >= PART_CHARS_MIN && (whole.starts_with(part) || whole.ends_with(part));
+    let part = known.iter().find(|(lower, _)| is_part(lower, &word) || is_part(&word, lower));
+    close.min().map(|(_, name)| name).or(part.map(|(_, name)| *name))
 }
 
 /// `; did you mean …?`, or nothing.
@@ -106,6 +140,8 @@ mod tests {
         assert_eq!(nearest("retentoin", known), Some("retention"));
         assert_eq!(nearest("Lease", known), Some("lease"));
         assert_eq!(nearest("inflight", known), Some("in_flight"));
+        assert_eq!(nearest("retention_time", known), Some("retention"));
+        assert_eq!(nearest("idempotency_required", known), Some("required"));
         assert_eq!(nearest("colour", known), None);
         assert_eq!(nearest("", known), None);
     }

@@ -1,7 +1,7 @@
 //! `[defaults]` and `[[route]]`: what holds for a request.
 //!
-//! Both have the same keys. A route inherits from the defaults all that it does not say, except that naming a route means
-//! to protect it. Left to others: which values fit together (`check`).
+//! Both have the same keys. A route inherits from the defaults all that it does not say, except that naming a route
+//! means to protect it. Left to others: which values fit together (`check`).
 
 use http::Method;
 

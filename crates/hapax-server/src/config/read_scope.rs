@@ -1,7 +1,7 @@
 //! `scope`, `[jwt]` and `[ask]`: whose key it is.
 //!
-//! A kind without what it needs is refused, and so is a section that no kind uses: somebody would believe in a check that
-//! nobody makes. Left to others: finding the caller of a request.
+//! A kind without what it needs is refused, and so is a section that no kind uses: somebody would believe in a check
+//! that nobody makes. Left to others: finding the caller of a request.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 
 use super::choice::JwtAlgorithm;
-use super::model::{Ask, Jwt, JwtKeys, Scope, ScopeKind};
+use super::model::{Ask, Jwt, JwtKeys, Place, Scope, ScopeKind, count};
 use super::problem::did_you_mean;
 use super::reader::{Reader, Section};
 use super::secret;
-use super::sections::file;
+use super::sections::{ca_file, file};
 use super::value::{Fault, Value, quoted};
 
 /// A kind as it is written.
@@ -28,6 +28,9 @@ pub(super) enum Word {
     Single,
 }
 
+/// Claims that say nothing of who calls: a retry with a renewed token would be another caller.
+const CHANGING_CLAIMS: [&str; 5] = ["exp", "nbf", "iat", "jti", "nonce"];
+
 /// The kinds where nobody names any.
 pub(super) fn default_words() -> Vec<Word> {
     vec![Word::Credential]
@@ -35,7 +38,8 @@ pub(super) fn default_words() -> Vec<Word> {
 
 impl Value for Word {
     fn expected() -> String {
-        "\"credential\", \"credential:NAME\", \"credential:cookie:NAME\", \"header:NAME\", \"jwt\", \"ask\" or \"single\""
+        "\"credential\", \"credential:NAME\", \"credential:cookie:NAME\", \"header:NAME\", \"jwt\", \"ask\" or \
+         \"single\""
             .to_owned()
     }
 
@@ -74,7 +78,7 @@ impl Value for Word {
 }
 
 fn unknown(text: &str, kind: &str) -> Fault {
-    Fault::Not(format!("{}{}", quoted(text), did_you_mean(kind, ["credential", "header", "jwt", "ask", "single"])))
+    Fault::not_but(text, &did_you_mean(kind, ["credential", "header", "jwt", "ask", "single"]))
 }
 
 /// A token, as RFC 6265 has it; it has the letters of a header name.
@@ -87,8 +91,8 @@ pub(super) fn scope(
     reader: &mut Reader<'_>,
     words: &[Word],
     anonymous: bool,
-    jwt: Option<Jwt>,
-    ask: Option<Ask>,
+    jwt: Option<&Jwt>,
+    ask: Option<&Ask>,
 ) -> Scope {
     check_words(reader, words, anonymous);
     if jwt.is_some() && !words.contains(&Word::Jwt) {
@@ -105,8 +109,8 @@ pub(super) fn scope(
             Word::CredentialHeader(name) => kinds.push(ScopeKind::CredentialHeader(name.clone())),
             Word::CredentialCookie(name) => kinds.push(ScopeKind::CredentialCookie(name.clone())),
             Word::Header(name) => kinds.push(ScopeKind::Header(name.clone())),
-            Word::Jwt => kinds.extend(jwt.clone().map(ScopeKind::Jwt)),
-            Word::Ask => kinds.extend(ask.clone().map(ScopeKind::Ask)),
+            Word::Jwt => kinds.extend(jwt.cloned().map(ScopeKind::Jwt)),
+            Word::Ask => kinds.extend(ask.cloned().map(ScopeKind::Ask)),
             Word::Single => kinds.push(ScopeKind::Single),
         }
     }
@@ -136,11 +140,55 @@ fn check_words(reader: &mut Reader<'_>, words: &[Word], anonymous: bool) {
             "`scope` names \"single\" beside other kinds; one tenant has no other identity, so remove one of them";
         reader.refuse(&["scope"], message);
     }
+    for word in words {
+        if let Some(why) = unfit(word) {
+            reader.refuse(&["scope"], format!("`scope` names {}, {why}", word.show()));
+        }
+    }
     let is_credential =
         |word: &Word| matches!(word, Word::Credential | Word::CredentialHeader(_) | Word::CredentialCookie(_));
     if anonymous && !words.iter().any(is_credential) {
         let message = "`anonymous` speaks of requests without a credential, but `scope` asks for none; remove it";
         reader.refuse(&["anonymous"], message);
+    }
+}
+
+/// Why a field cannot say who calls.
+fn unfit(word: &Word) -> Option<&'static str> {
+    let (name, shown) = match word {
+        Word::CredentialHeader(name) => (name.as_str(), false),
+        Word::Header(name) => (name.as_str(), true),
+        _ => return None,
+    };
+    match name {
+        "idempotency-key" => Some("which is the key and no caller; name another field"),
+        "authorization" | "proxy-authorization" | "cookie" if shown => {
+            Some("a secret that would be shown to operators; use a `credential` kind")
+        }
+        "authorization" => Some("for which there is a kind of its own; write \"credential\""),
+        "cookie" => Some("which holds many values; write \"credential:cookie:NAME\""),
+        _ => None,
+    }
+}
+
+impl Value for Place {
+    fn expected() -> String {
+        "\"header:NAME\" or \"cookie:NAME\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Self, Fault> {
+        match text.split_once(':') {
+            Some(("header", name)) => name.parse().map(Self::Header).map_err(|_| Fault::not(text)),
+            Some(("cookie", name)) if is_cookie_name(name) => Ok(Self::Cookie(name.to_owned())),
+            _ => Err(Fault::not(text)),
+        }
+    }
+
+    fn show(&self) -> String {
+        quoted(&match self {
+            Self::Header(name) => format!("header:{name}"),
+            Self::Cookie(name) => format!("cookie:{name}"),
+        })
     }
 }
 
@@ -151,9 +199,11 @@ pub(super) fn jwt(section: &mut Section<'_, '_>) -> Option<Jwt> {
     let jwks_file: Option<PathBuf> = section.value("jwks_file", None);
     let jwks_url: Option<Uri> = section.value("jwks_url", None);
     let audience = section.value("audience", Vec::new());
-    let issuer = section.value("issuer", None);
+    let issuer = section.value("issuer", Vec::new());
     let claim = section.value("claim", "sub".to_owned());
+    let token_in = section.value("token_in", None);
     let leeway = section.value("leeway", Duration::from_secs(30));
+    let ca_file = ca_file(section);
     let named = [
         key_file.map(|path| ("jwt.key_file", JwtKeys::File(path))),
         jwks_file.map(|path| ("jwt.jwks_file", JwtKeys::JwksFile(path))),
@@ -166,7 +216,12 @@ pub(super) fn jwt(section: &mut Section<'_, '_>) -> Option<Jwt> {
     }
     check_algorithms(section.reader, key, &keys, &algorithms);
     check_keys(section.reader, key, &keys, &algorithms);
-    Some(Jwt { algorithms, keys, audience, issuer, claim, leeway })
+    if CHANGING_CLAIMS.contains(&claim.as_str()) {
+        let message =
+            format!("`jwt.claim` is `{claim}`, which differs from token to token; name the one that says who calls");
+        section.reader.refuse(&["jwt.claim"], message);
+    }
+    Some(Jwt { algorithms, keys, audience, issuer, claim, token_in, leeway, ca_file })
 }
 
 /// The algorithms are the operator's choice, never the token's; and a public key must not serve as a shared secret.
@@ -218,7 +273,9 @@ pub(super) fn ask(section: &mut Section<'_, '_>) -> Option<Ask> {
     let timeout = section.value("timeout", Duration::from_secs(2));
     let pass_headers = section.value("pass_headers", passed);
     let cache = section.value("cache", None);
-    Some(Ask { url: url?, tenant_header, timeout, pass_headers, cache })
+    let at_once = section.value("at_once", count(64));
+    let ca_file = ca_file(section);
+    Some(Ask { url: url?, tenant_header, timeout, pass_headers, cache, at_once, ca_file })
 }
 
 #[cfg(test)]

@@ -1,15 +1,13 @@
 //! `[store]`: which store, and how it is reached.
 //!
-//! A store is named by a URL whose scheme says what it is; memory is never chosen silently. A password in the URL reaches
-//! no message. Left to others: opening it.
-
-use std::path::PathBuf;
+//! A store is named by a URL whose scheme says what it is; memory is never chosen silently. A password in the URL
+//! reaches no message. Left to others: opening it.
 
 use super::model::{Backend, Store};
 use super::problem::did_you_mean;
 use super::reader::Section;
-use super::secret::{self, Secret};
-use super::sections::file;
+use super::secret::Secret;
+use super::sections::ca_file;
 use super::value::quoted;
 
 /// What a PostgreSQL URL looks like.
@@ -24,10 +22,7 @@ pub(super) fn store(section: &mut Section<'_, '_>) -> Store {
         section.reader.refuse(&["store.url"], format!("`store.url` {why}"));
         default.backend
     });
-    let ca_file: Option<PathBuf> = section.value("ca_file", None);
-    if let Some(path) = &ca_file {
-        file(section.reader, "store.ca_file", path, secret::check_readable);
-    }
+    let ca_file = ca_file(section);
     Store {
         backend,
         strict: section.value("strict", default.strict),

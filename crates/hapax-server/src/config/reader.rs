@@ -1,13 +1,13 @@
 //! Who wins: for each key, the flag, else the variable, else the file, else the default.
 //!
-//! Whoever reads a section asks for each key once. From that alone follow the keys that exist, the keys that nobody asked
-//! for (which are refused), and the list of all settings with their origins. Problems are collected, not returned: a
-//! value that cannot be read is replaced by its default, so that reading goes on to the next problem. Left to others:
-//! which keys there are (`sections`), and which values fit together (`check`).
+//! Whoever reads a section asks for each key once. From that alone follow the keys that exist, the keys that nobody
+//! asked for (which are refused), and the list of all settings with their origins. Problems are collected, not
+//! returned: a value that cannot be read is replaced by its default, so that reading goes on to the next problem. Left
+//! to others: which keys there are (`sections`), and which values fit together (`check`).
 
 use std::path::{Path, PathBuf};
 
-use super::problem::{Origin, Problem, nearest};
+use super::problem::{Origin, Problem, by_other_name, nearest};
 use super::secret::{self, Secret};
 use super::source::{Node, Override, Raw};
 use super::value::{Fault, Value};
@@ -114,14 +114,18 @@ impl<'a> Reader<'a> {
 
     fn about_unknown(&self, unknown: &Unknown) -> String {
         let Unknown { key, section, siblings, .. } = unknown;
-        let place = heading(section);
+        let (place, shown) = (heading(section), key.escape_debug());
         // A key that exists elsewhere stands in the wrong section; else a misspelt one of this section is most likely.
         let all = || self.settings.iter().map(|setting| setting.key.as_str()).filter(|known| !known.contains('['));
         let elsewhere = all().find(|known| known.rsplit('.').next() == Some(key));
-        let meant = elsewhere.or_else(|| nearest(key, siblings.iter().copied())).or_else(|| nearest(key, all()));
+        let close = || nearest(key, siblings.iter().copied()).or_else(|| nearest(key, all()));
+        let meant = elsewhere.or_else(|| by_other_name(key)).or_else(close);
+        // In a route or among the defaults, the keys of policies have no section.
+        let of_policy = section == "defaults" || section.contains('[');
+        let meant = meant.map(|meant| if of_policy { meant.trim_start_matches("defaults.") } else { meant });
         match meant {
-            Some(meant) => format!("unknown key `{key}` {place}; did you mean `{meant}`?"),
-            None => format!("unknown key `{key}` {place}; `hapax config default` lists every key"),
+            Some(meant) => format!("unknown key `{shown}` {place}; did you mean `{meant}`?"),
+            None => format!("unknown key `{shown}` {place}; `hapax config default` lists every key"),
         }
     }
 }
@@ -290,7 +294,6 @@ impl<'a> Section<'_, 'a> {
     }
 
     fn fault(&mut self, key: &str, expected: &str, fault: Fault, origin: Option<&Origin>) {
-        self.reader.faulty.push(self.full(key));
         let name = match self.path.split_once('[') {
             Some((kind, _)) => format!("{kind}.{key}"),
             None => self.full(key),
@@ -298,7 +301,12 @@ impl<'a> Section<'_, 'a> {
         let message = match fault {
             Fault::Not(found) => format!("`{name}` must be {expected}, not {found}"),
             Fault::Because(why) => format!("`{name}` {why}"),
+            Fault::At(line, fault) => {
+                let origin = self.reader.at_line(line);
+                return self.fault(key, expected, *fault, Some(&origin));
+            }
         };
+        self.reader.faulty.push(self.full(key));
         self.problem(origin, message);
     }
 }

@@ -25,6 +25,9 @@ impl Config {
             ("server.body_timeout", server.body_timeout != other.body_timeout),
             ("server.write_timeout", server.write_timeout != other.write_timeout),
             ("server.keep_alive", server.keep_alive != other.keep_alive),
+            ("server.h2_streams_max", server.h2_streams_max != other.h2_streams_max),
+            ("server.h2_resets_max", server.h2_resets_max != other.h2_resets_max),
+            ("server.trusted_peers", server.trusted_peers != other.trusted_peers),
             ("store", self.store != new.store),
             ("scope", identity(self) != identity(new)),
             ("key_per", per_route(self) != per_route(new)),
@@ -74,7 +77,8 @@ fn plain_header(kind: &ScopeKind) -> Option<&str> {
 /// What addresses depend on: the kinds in their order, and the claim or field that names a caller.
 fn identity(config: &Config) -> Vec<String> {
     let kind = |kind: &ScopeKind| match kind {
-        ScopeKind::Jwt(jwt) => format!("jwt {}", jwt.claim),
+        // Where any issuer is accepted, the issuer is part of the identity.
+        ScopeKind::Jwt(jwt) => format!("jwt {} {}", jwt.claim, jwt.issuer.is_empty()),
         ScopeKind::Ask(ask) => format!("ask {}", ask.tenant_header),
         other => format!("{other:?}"),
     };

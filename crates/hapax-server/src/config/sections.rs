@@ -41,7 +41,7 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, root: &'a Entries) -> Config {
         let log = within(top, "log", log);
         let defaults = within(top, "defaults", |section| read_policy::policy(section, &defaults_of(dialect)));
         let routes = read_policy::routes(top, &defaults);
-        let scope = read_scope::scope(top.reader, &kinds, anonymous, jwt, ask.clone());
+        let scope = read_scope::scope(top.reader, &kinds, anonymous, jwt.as_ref(), ask.as_ref());
         let file = top.reader.file.map(ToOwned::to_owned);
         let new_addresses = false;
         Config {
@@ -95,6 +95,8 @@ fn server(section: &mut Section<'_, '_>) -> Server {
         body_timeout: section.value("body_timeout", default.body_timeout),
         write_timeout: section.value("write_timeout", default.write_timeout),
         keep_alive: section.value("keep_alive", default.keep_alive),
+        h2_streams_max: section.value("h2_streams_max", default.h2_streams_max),
+        h2_resets_max: section.value("h2_resets_max", default.h2_resets_max),
         drain: section.value("drain", default.drain),
         trusted_peers: section.value("trusted_peers", default.trusted_peers),
     }
@@ -151,10 +153,7 @@ fn cors(section: &mut Section<'_, '_>) -> Option<Cors> {
 fn upstream(section: &mut Section<'_, '_>) -> Upstream {
     let to: Option<Uri> = section.needed("to");
     let default = Upstream::new(to.unwrap_or_else(|| Uri::from_static(NO_UPSTREAM)));
-    let ca_file: Option<PathBuf> = section.value("ca_file", None);
-    if let Some(path) = &ca_file {
-        file(section.reader, "upstream.ca_file", path, secret::check_readable);
-    }
+    let ca_file = ca_file(section);
     Upstream {
         to: default.to,
         connect_timeout: section.value("connect_timeout", default.connect_timeout),
@@ -168,6 +167,16 @@ fn upstream(section: &mut Section<'_, '_>) -> Upstream {
     }
 }
 
+/// Reads the `ca_file` of any section.
+pub(super) fn ca_file(section: &mut Section<'_, '_>) -> Option<PathBuf> {
+    let path: Option<PathBuf> = section.value("ca_file", None);
+    if let Some(path) = &path {
+        let key = section.full("ca_file");
+        file(section.reader, &key, path, secret::check_readable);
+    }
+    path
+}
+
 fn keys(section: &mut Section<'_, '_>) -> Keys {
     let default = Keys::default();
     Keys { headers: section.value("headers", default.headers), syntax: section.value("syntax", default.syntax) }
@@ -176,7 +185,14 @@ fn keys(section: &mut Section<'_, '_>) -> Keys {
 fn admin(section: &mut Section<'_, '_>) -> Admin {
     let from = section.value("from", Admin::default().from);
     let token = section.secret("token", "token_file", |_| HIDDEN.to_owned(), &quoted("off"));
-    Admin { from, token }
+    let hosts: Vec<String> = section.value("hosts", Vec::new());
+    let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+    if let Some(name) = hosts.iter().find(|name| !is_name(name)) {
+        let message =
+            format!("`admin.hosts` has {name:?}, which is not a host's name; leave out scheme, port and path");
+        section.reader.refuse(&["admin.hosts"], message);
+    }
+    Admin { from, token, hosts }
 }
 
 fn log(section: &mut Section<'_, '_>) -> Log {

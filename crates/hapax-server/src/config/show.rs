@@ -1,7 +1,7 @@
 //! `hapax config show`: the settings in force, as a file that could be read again.
 //!
-//! With origins, each line says where its value comes from and whom it beat. Secrets are hidden already. Left to others:
-//! finding the settings (`reader`).
+//! With origins, each line says where its value comes from and whom it beat. Secrets are hidden already. Left to
+//! others: finding the settings (`reader`).
 
 use super::problem::Origin;
 use super::reader::Setting;

@@ -20,7 +20,7 @@ pub const FILE_VARIABLE: &str = "HAPAX_CONFIG";
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// What a configuration is made from. Reading it again gives what the file says by then.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Sources {
     /// The file named by `--config`.
     pub file: Option<PathBuf>,
@@ -45,6 +45,19 @@ pub struct FlagValue {
     pub key: &'static str,
     /// The value; lists are separated by commas.
     pub value: String,
+}
+
+impl std::fmt::Debug for Sources {
+    /// Variables may hold secrets, so only what hapax reads is shown, and only by name.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = self.environment.iter().map(|(name, _)| name.as_str());
+        let names: Vec<&str> = names.filter(|name| name.starts_with("HAPAX_")).collect();
+        f.debug_struct("Sources")
+            .field("file", &self.named_file())
+            .field("environment", &names)
+            .field("flags", &self.flags)
+            .finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Debug for FlagValue {
@@ -105,10 +118,10 @@ impl Raw {
 }
 
 impl Sources {
-    /// The file to read, and whether somebody named it.
+    /// The file to read: the one that was named, else the one in the directory.
     pub(super) fn named_file(&self) -> Option<PathBuf> {
-        let by_variable =
-            || self.environment.iter().find(|(name, _)| name == FILE_VARIABLE).map(|(_, path)| path.into());
+        let names_file = |(name, path): &&(String, String)| name == FILE_VARIABLE && !path.is_empty();
+        let by_variable = || self.environment.iter().find(names_file).map(|(_, path)| path.into());
         let in_directory = || {
             let directory = self.directory.as_ref()?;
             // "./hapax.toml" would only be noise before each line number.

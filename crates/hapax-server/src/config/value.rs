@@ -1,8 +1,8 @@
 //! How each type of value is read from a file, a flag or a variable, and shown again.
 //!
-//! A type says what it expects in words, so that every message about a wrong value is built the same way. `"off"` stands
-//! for "not set" wherever a setting can be without a value, so that every key has a default that can be written down.
-//! Left to others: where values come from (`reader`), and which of them fit together (`check`).
+//! A type says what it expects in words, so that every message about a wrong value is built the same way. `"off"`
+//! stands for "not set" wherever a setting can be without a value, so that every key has a default that can be written
+//! down. Left to others: where values come from (`reader`), and which of them fit together (`check`).
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -28,11 +28,26 @@ pub(super) enum Fault {
     Not(String),
     /// A cause of its own, with the next step.
     Because(String),
+    /// The same about an item that stands at another line than its key.
+    At(usize, Box<Fault>),
 }
 
 impl Fault {
     pub(super) fn not(text: &str) -> Self {
-        Self::Not(Raw::Text(text.to_owned()).shown())
+        Self::not_but(text, "")
+    }
+
+    /// It is that text, but something else was meant.
+    pub(super) fn not_but(text: &str, suggestion: &str) -> Self {
+        Self::Not(format!("{}{suggestion}", Raw::Text(text.to_owned()).shown()))
+    }
+
+    /// The place of a fault in an item.
+    fn at(self, node: &Node) -> Self {
+        match self {
+            Self::At(..) => self,
+            other => Self::At(node.line, Box::new(other)),
+        }
     }
 }
 
@@ -228,34 +243,43 @@ impl Value for Uri {
     }
 
     fn parse(text: &str) -> Result<Self, Fault> {
-        if text.contains('@') {
-            return Err(Fault::Because(
-                "must not hold a user or password; leave out what stands before the @".to_owned(),
-            ));
-        }
         let found: Option<Self> = text.parse().ok();
         let sound = |uri: &Self| {
             let host = uri.host().is_some_and(|host| !host.is_empty());
             host && matches!(uri.scheme_str(), Some("http" | "https"))
                 && uri.port().is_none_or(|port| port.as_u16() > 0)
         };
-        // A port such as 99999 is kept as text by the parser, and is then no port.
-        let port_is_sound = |uri: &Self| {
-            uri.authority().is_some_and(|a| {
-                a.as_str().ends_with(']') || {
-                    a.as_str()
-                        .rsplit_once(':')
-                        .is_none_or(|(_, port)| port.ends_with(']') || port.parse::<u16>().is_ok())
-                }
-            })
-        };
-        found.filter(|uri| sound(uri) && port_is_sound(uri)).ok_or_else(|| Fault::not(text))
+        let found = found
+            .filter(|uri| sound(uri) && uri.authority().is_some_and(|authority| port_is_sound(authority.as_str())));
+        // What stands before an @ may be a password, so the text is not repeated.
+        let login = text.contains('@')
+            && found.as_ref().is_none_or(|uri| uri.authority().is_some_and(|a| a.as_str().contains('@')));
+        if login {
+            return Err(Fault::Because(
+                "must not hold a user or password; leave out what stands before the @".to_owned(),
+            ));
+        }
+        found.ok_or_else(|| Fault::not(text))
     }
 
     fn show(&self) -> String {
-        // The parser adds a slash that nobody wrote.
-        let text = self.to_string();
-        quoted(if self.path() == "/" { text.trim_end_matches('/') } else { &text })
+        quoted(&without_query(self))
+    }
+}
+
+/// A URL for people: without the query, which may hold a secret, and without the slash that the parser adds.
+pub(super) fn without_query(url: &Uri) -> String {
+    let (scheme, authority) = (url.scheme_str().unwrap_or_default(), url.authority().map_or("", |a| a.as_str()));
+    let path = if url.path() == "/" { "" } else { url.path() };
+    let query = if url.query().is_some() { "?(hidden)" } else { "" };
+    format!("{scheme}://{authority}{path}{query}")
+}
+
+/// A port such as 99999 is kept as text by the parser, and is then no port.
+fn port_is_sound(authority: &str) -> bool {
+    match authority.rsplit_once(':') {
+        Some((_, port)) => port.ends_with(']') || port.parse::<u16>().is_ok(),
+        None => true,
     }
 }
 
@@ -356,7 +380,7 @@ impl<T: Value> Value for Vec<T> {
 
     fn read(node: &Node) -> Result<Self, Fault> {
         match &node.raw {
-            Raw::List(items) => items.iter().map(T::read).collect(),
+            Raw::List(items) => items.iter().map(|item| T::read(item).map_err(|fault| fault.at(item))).collect(),
             Raw::Table(_) => Err(Fault::Not(node.raw.shown())),
             _ => T::read(node).map(|item| vec![item]),
         }
@@ -383,7 +407,8 @@ impl<T: Value> Value for BTreeMap<String, T> {
 
     fn read(node: &Node) -> Result<Self, Fault> {
         let Raw::Table(entries) = &node.raw else { return Err(Fault::Not(node.raw.shown())) };
-        entries.iter().map(|(name, node)| Ok((name.clone(), T::read(node)?))).collect()
+        let entry = |(name, node): &(String, Node)| Ok((name.clone(), T::read(node).map_err(|fault| fault.at(node))?));
+        entries.iter().map(entry).collect()
     }
 
     fn show(&self) -> String {

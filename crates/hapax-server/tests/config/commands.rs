@@ -26,7 +26,7 @@ fn a_sound_configuration_is_said_to_be_sound() {
     assert_eq!(
         text(&done.stdout),
         "note: mode is observe: nothing is refused or replayed, so nothing is protected\n\
-         The configuration is sound (hapax.toml; store sqlite:hapax.db; 1 routes).\n"
+         The configuration is sound (hapax.toml; store sqlite:hapax.db; 1 route).\n"
     );
 }
 

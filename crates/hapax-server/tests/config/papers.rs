@@ -11,6 +11,7 @@ fn the_default_file_says_what_the_defaults_are() {
     let by_file = file(config::DEFAULT_FILE);
     let built_in = without_file().load();
     assert_eq!(config::Config { file: None, ..by_file.load() }, built_in);
+    assert_eq!(built_in, config::Config::new("http://127.0.0.1:3000".parse().unwrap()));
 }
 
 #[test]

@@ -88,11 +88,26 @@ fn impossible_combinations_are_refused() {
         ),
         (
             "fingerprint_pointers = [\"amount\"]",
-            "`defaults.fingerprint_pointers` must be a list, each item a JSON pointer such as \"/order/id\", not \"amount\"",
+            "`defaults.fingerprint_pointers` must be a list, each item a JSON pointer such as \"/order/id\", not \
+             \"amount\"",
         ),
     ] {
         assert_eq!(problem(&format!("[defaults]\n{text}\n")), format!("hapax.toml:2: {why}"));
     }
+    assert_eq!(
+        problem("[defaults]\nrequest_time_header = \"X-Time\"\nrequest_age_max = \"0s\""),
+        "hapax.toml:3: `request_age_max` is 0; write a duration above 0"
+    );
+    let many: Vec<String> = (0..17).map(|at| format!("l{at} = \"request:/{at}\"")).collect();
+    assert_eq!(
+        problem(&format!("[defaults]\nlabels = {{ {} }}", many.join(", "))),
+        "hapax.toml:2: `labels` has 17 entries, above the limit of 16; remove some"
+    );
+    let long: Vec<String> = (0..40).map(|at| format!("\"X-{at}-{}\"", "a".repeat(30))).collect();
+    assert_eq!(
+        problem(&format!("[defaults]\nfingerprint_headers = [{}]", long.join(", "))),
+        "hapax.toml:2: `fingerprint` is not accepted: header names and pointers take more than 1024 bytes together"
+    );
     assert_eq!(
         problem("[defaults]\nkey_format = \"uuid\"\nkey_length_min = 40"),
         "hapax.toml:3: `key_length_min` is 40, but a UUID has 36 characters; lower it"
@@ -107,8 +122,8 @@ fn a_bad_pattern_is_refused_with_what_to_write() {
     );
     assert_eq!(
         problem("[[route]]\npath = \"/(a+)+$\""),
-        "hapax.toml:2: `route.path` looks like a regular expression or glob; write `{name}` for one segment, `{*rest}` for all \
-         that follow"
+        "hapax.toml:2: `route.path` looks like a regular expression or glob; write `{name}` for one segment, `{*rest}` \
+         for all that follow"
     );
     assert_eq!(
         problem("[[route]]\nlease = \"20s\""),

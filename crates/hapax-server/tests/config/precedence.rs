@@ -48,8 +48,8 @@ fn a_bad_value_in_a_variable_is_refused_with_the_variable() {
         setup.problems(),
         [
             "HAPAX_UPSTREAM_H2: `upstream.h2` must be true or false, not \"on\"",
-            "HAPAX_DEFAULTS_RETENTION: `defaults.retention` must be a duration with a unit, such as \"30s\" or \"24h\", not \
-             \"soon\"",
+            "HAPAX_DEFAULTS_RETENTION: `defaults.retention` must be a duration with a unit, such as \"30s\" or \
+             \"24h\", not \"soon\"",
         ]
     );
 }

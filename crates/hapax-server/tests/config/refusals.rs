@@ -31,6 +31,30 @@ fn a_key_in_the_wrong_section_is_refused_with_the_right_one() {
 }
 
 #[test]
+fn a_key_by_the_name_it_has_elsewhere_is_refused_with_the_one_it_has_here() {
+    for (text, key, place, meant) in [
+        ("listen = \"x\"", "listen", "at the top", "server.from"),
+        ("[server]\nport = 1", "port", "in [server]", "server.from"),
+        ("[defaults]\nttl = 1", "ttl", "in [defaults]", "retention"),
+        ("[[route]]\npath = \"/a\"\nttl = 1", "ttl", "in [[route]]", "retention"),
+        ("[[route]]\npath = \"/a\"\nretention_time = 1", "retention_time", "in [[route]]", "retention"),
+    ] {
+        let line = text.lines().count();
+        let why = format!("hapax.toml:{line}: unknown key `{key}` {place}; did you mean `{meant}`?");
+        assert_eq!(problem(text), why);
+    }
+}
+
+#[test]
+fn every_other_name_leads_to_a_key() {
+    let keys = hapax_server::config::keys();
+    for name in ["to", "target", "from", "listen", "bind", "port", "address", "dsn", "database_url", "ttl", "expiry"] {
+        let found = problem(&format!("[log]\n{name} = 1\n"));
+        assert!(keys.iter().any(|key| found.ends_with(&format!("did you mean `{key}`?"))), "{found}");
+    }
+}
+
+#[test]
 fn an_unknown_key_that_is_like_no_other_is_refused_with_where_to_look() {
     assert_eq!(
         problem("[log]\ncolour_of_the_sky = 1\n"),
@@ -68,7 +92,8 @@ fn a_wrong_type_is_refused_with_what_to_write() {
         ),
         (
             "[server]\ntrusted_peers = [\"10.1.2.3/8\"]",
-            "`server.trusted_peers` must be a list, each item a network such as \"10.0.0.0/8\", or one address, not \"10.1.2.3/8\"",
+            "`server.trusted_peers` must be a list, each item a network such as \"10.0.0.0/8\", or one address, not \
+             \"10.1.2.3/8\"",
         ),
         (
             "[log]\nformat = \"jsno\"",
@@ -202,8 +227,8 @@ fn a_store_url_that_cannot_be_read_is_refused_without_its_password() {
         let why = problem(&format!("[store]\nurl = \"{url}\""));
         assert_eq!(
             why,
-            "hapax.toml:2: `store.url` is not a PostgreSQL URL; write postgres://user:password@host:5432/database, with \
-             special characters of the password percent-encoded"
+            "hapax.toml:2: `store.url` is not a PostgreSQL URL; write postgres://user:password@host:5432/database, \
+             with special characters of the password percent-encoded"
         );
     }
     assert_eq!(
@@ -237,7 +262,8 @@ fn a_store_in_memory_is_never_chosen_silently() {
 fn strict_refuses_a_store_that_loses_records() {
     assert_eq!(
         problem("[store]\nstrict = true\nurl = \"memory:\""),
-        "hapax.toml:3: `store.strict` asks for a store that loses nothing, and `memory:` loses all at exit; choose another store"
+        "hapax.toml:3: `store.strict` asks for a store that loses nothing, and `memory:` loses all at exit; choose \
+         another store"
     );
 }
 
@@ -249,7 +275,8 @@ fn a_store_in_a_directory_that_does_not_exist_is_refused() {
     );
     assert_eq!(
         problem("[store]\nschema = \"Hapax\""),
-        "hapax.toml:2: `store.schema` must be up to 63 lower-case letters, digits and underscores, not beginning with a digit or pg_"
+        "hapax.toml:2: `store.schema` must be up to 63 lower-case letters, digits and underscores, not beginning with \
+         a digit or pg_"
     );
 }
 
@@ -286,9 +313,8 @@ fn a_secret_is_read_from_a_file_without_its_line_end() {
 fn a_secret_file_that_anyone_can_read_is_refused() {
     assert_eq!(
         with_token_file("hunter2hunter2hunter2", 0o644).problems(),
-        [
-            "hapax.toml:2: `admin.token_file`: anyone on this machine can read `secret`, which holds a secret; run `chmod o-rwx secret`"
-        ]
+        ["hapax.toml:2: `admin.token_file`: anyone on this machine can read `secret`, which holds a secret; run \
+             `chmod o-rwx secret`"]
     );
 }
 
@@ -315,8 +341,8 @@ fn a_configuration_with_a_secret_in_it_must_not_be_readable_by_everybody() {
     assert_eq!(
         setup.problems(),
         [
-            "hapax.toml:2: `admin.token` is a secret, and anyone on this machine can read `hapax.toml`; run `chmod o-rwx \
-             hapax.toml` or set `admin.token_file`",
+            "hapax.toml:2: `admin.token` is a secret, and anyone on this machine can read `hapax.toml`; run `chmod \
+             o-rwx hapax.toml` or set `admin.token_file`",
             "hapax.toml:4: `store.url` is a secret, and anyone on this machine can read `hapax.toml`; run `chmod o-rwx \
              hapax.toml` or set `store.url_file`",
         ]
@@ -349,9 +375,8 @@ fn a_private_key_needs_its_certificate_and_a_private_file() {
     setup.write("hapax.toml", &text, 0o644);
     assert_eq!(
         setup.problems(),
-        [
-            "hapax.toml:3: `server.tls_key`: anyone on this machine can read `key.pem`, which holds a secret; run `chmod o-rwx key.pem`"
-        ]
+        ["hapax.toml:3: `server.tls_key`: anyone on this machine can read `key.pem`, which holds a secret; run \
+             `chmod o-rwx key.pem`"]
     );
     setup.write("key.pem", "x", 0o600);
     assert_eq!(setup.load().server.tls.unwrap().cert, cert);
@@ -361,7 +386,8 @@ fn a_private_key_needs_its_certificate_and_a_private_file() {
 fn a_fingerprint_key_needs_an_id_and_enough_bytes() {
     assert_eq!(
         problem("[fingerprint]\nkey = \"0123456789abcdef\""),
-        "hapax.toml:2: `fingerprint.key` needs `fingerprint.key_id`, which records name it by; choose one, such as \"2026\""
+        "hapax.toml:2: `fingerprint.key` needs `fingerprint.key_id`, which records name it by; choose one, such as \
+         \"2026\""
     );
     assert_eq!(
         problem("[fingerprint]\nkey_id = \"a\""),
@@ -380,6 +406,12 @@ fn a_fingerprint_key_needs_an_id_and_enough_bytes() {
     setup.write("hapax.toml", &text, 0o600);
     let keys = setup.load().fingerprint;
     assert_eq!((keys.current.unwrap().id.as_str(), keys.older[0].id.as_str()), ("b", "a"));
+    setup.write("hapax.toml", &text.replace("{ a =", "{ b ="), 0o600);
+    assert_eq!(setup.problems(), ["hapax.toml:2: two fingerprint keys are called `b`; give each its own id"]);
+    setup.write("hapax.toml", &text, 0o600);
+    setup.write("old", "0123456789abcdef", 0o644);
+    let why = "anyone on this machine can read `old`, which holds a secret; run `chmod o-rwx old`";
+    assert_eq!(setup.problems(), [format!("hapax.toml:4: `fingerprint.older_key_files`: {why}")]);
 }
 
 #[test]
@@ -398,8 +430,8 @@ fn a_timeout_of_nothing_or_of_centuries_is_refused() {
 fn a_log_level_that_does_not_exist_is_refused() {
     assert_eq!(
         problem("[log]\nlevel = \"inof\""),
-        "hapax.toml:2: `log.level` must be off, error, warn, info, debug, trace, or such as \"info,hapax_server=debug\", \
-         not \"inof\"; did you mean `info`?"
+        "hapax.toml:2: `log.level` must be off, error, warn, info, debug, trace, or such as \
+         \"info,hapax_server=debug\", not \"inof\"; did you mean `info`?"
     );
     assert_eq!(file("[log]\nlevel = \"info,hapax_server=debug\"").load().log.level, "info,hapax_server=debug");
 }
@@ -412,8 +444,78 @@ fn browsers_refuse_credentials_for_any_origin_and_so_does_the_configuration() {
     );
     assert_eq!(
         problem("[cors]\norigins = [\"https://app.example/\"]"),
-        "hapax.toml:2: `cors.origins` must be a list, each item an origin such as \"https://app.example\", or \"*\", not \
-         \"https://app.example/\""
+        "hapax.toml:2: `cors.origins` must be a list, each item an origin such as \"https://app.example\", or \"*\", \
+         not \"https://app.example/\""
     );
     assert_eq!(file("[cors]\norigins = \"https://app.example:8443\"").load().cors.unwrap().origins.len(), 1);
+}
+
+#[test]
+fn a_bad_item_of_a_long_list_is_refused_at_its_own_line() {
+    let found = problem("[defaults]\nnot_stored = [\n  401,\n  499,\n  500,\n]\n");
+    assert!(found.starts_with("hapax.toml:5: `defaults.not_stored` must be"), "{found}");
+    let found = problem("[[route]]\npath = \"/a\"\n[route.labels]\na = \"request:/a\"\nb = \"b\"\n");
+    assert!(found.starts_with("hapax.toml:5: `route.labels` must be"), "{found}");
+}
+
+#[test]
+fn other_contradictions_are_refused() {
+    for (text, why) in [
+        ("[keys]\nheaders = []", "`keys.headers` names none; write \"Idempotency-Key\""),
+        (
+            "[keys]\nheaders = \"Authorization\"",
+            "`keys.headers` names `authorization`, which holds something else; choose another",
+        ),
+        ("[store]\nconnections = 65", "`store.connections` is above 64; batches would only get smaller, so lower it"),
+        (
+            "[store]\nca_file = \"/no/ca.pem\"",
+            "`store.ca_file`: `/no/ca.pem` does not exist; create it or name another file",
+        ),
+        (
+            "[upstream]\nca_file = \"/no/ca.pem\"",
+            "`upstream.ca_file`: `/no/ca.pem` does not exist; create it or name another file",
+        ),
+        (
+            "[server]\nheader_bytes_max = \"1B\"",
+            "`server.header_bytes_max` is below 1KiB, too little for honest requests; raise it",
+        ),
+        (
+            "[admin]\nhosts = [\"http://a\"]",
+            "`admin.hosts` has \"http://a\", which is not a host's name; leave out scheme, port and path",
+        ),
+    ] {
+        assert_eq!(problem(text), format!("hapax.toml:2: {why}"));
+    }
+    let https = file("[upstream]\nto = \"https://api.example\"\nh2c = true\n").without_flags();
+    assert_eq!(
+        https.problems(),
+        ["hapax.toml:3: `upstream.h2c` is HTTP/2 without TLS, but `upstream.to` is https; remove it"]
+    );
+}
+
+#[test]
+fn no_damage_to_a_file_makes_the_reader_panic_or_repeat_itself() {
+    let whole = hapax_server::config::DEFAULT_FILE;
+    let setup = file("");
+    let lines: Vec<&str> = whole.lines().collect();
+    for at in 0..lines.len() {
+        let without: Vec<&str> = [&lines[..at], &lines[at + 1..]].concat();
+        setup.write("hapax.toml", &without.join("\n"), 0o600);
+        // A missing key is its default, and a missing heading moves keys to another section, each of which is refused.
+        if let Err(errors) = hapax_server::config::load(&setup.sources) {
+            assert!(lines[at].starts_with('['), "{}: {errors}", lines[at]);
+        }
+    }
+    for at in (0..whole.len()).step_by(61).filter(|at| whole.is_char_boundary(*at)) {
+        setup.write("hapax.toml", &format!("{}\u{0}\u{85}[[\"{}", &whole[..at], &whole[at..]), 0o600);
+        let problems = setup.problems();
+        assert!(problems[0].starts_with("hapax.toml:"), "{problems:?}");
+    }
+}
+
+#[test]
+fn sources_do_not_show_what_variables_and_flags_hold() {
+    let setup = without_file().variable("HAPAX_ADMIN_TOKEN", "hunter2").flag("--store", "store.url", "hunter2");
+    let shown = format!("{:?}", setup.sources);
+    assert!(shown.contains("HAPAX_ADMIN_TOKEN") && shown.contains("--store") && !shown.contains("hunter2"), "{shown}");
 }

@@ -1,6 +1,6 @@
 //! Scopes: what each kind needs.
 
-use hapax_server::config::{JwtAlgorithm, JwtKeys, ScopeKind};
+use hapax_server::config::{JwtAlgorithm, JwtKeys, Place, ScopeKind};
 
 use crate::setup::{file, problem, without_file};
 
@@ -24,9 +24,8 @@ fn a_plain_header_is_accepted_with_a_warning() {
     let config = file("scope = [\"header:X-Tenant\"]").load();
     assert_eq!(
         config.warnings(),
-        [
-            "the scope is the plain header `x-tenant`: whoever reaches this listener without the gateway can name any tenant"
-        ]
+        ["the scope is the plain header `x-tenant`: whoever reaches this listener without the gateway can name any \
+             tenant"]
     );
 }
 
@@ -34,7 +33,8 @@ fn a_plain_header_is_accepted_with_a_warning() {
 fn a_kind_that_does_not_exist_is_refused() {
     assert_eq!(
         problem("scope = [\"credentials\"]"),
-        "hapax.toml:1: `scope` must be a list, each item \"credential\", \"credential:NAME\", \"credential:cookie:NAME\", \
+        "hapax.toml:1: `scope` must be a list, each item \"credential\", \"credential:NAME\", \
+         \"credential:cookie:NAME\", \
          \"header:NAME\", \"jwt\", \"ask\" or \"single\", not \"credentials\"; did you mean `credential`?"
     );
     assert_eq!(
@@ -47,7 +47,8 @@ fn a_kind_that_does_not_exist_is_refused() {
 fn a_scope_that_says_nothing_or_contradicts_itself_is_refused() {
     assert_eq!(
         problem("scope = []"),
-        "hapax.toml:1: `scope` names nothing, and all callers would share their keys; if there is one tenant, write \"single\""
+        "hapax.toml:1: `scope` names nothing, and all callers would share their keys; if there is one tenant, write \
+         \"single\""
     );
     assert_eq!(
         problem("scope = [\"jwt\", \"jwt\"]\n[jwt]\nalgorithms = \"RS256\"\njwks_url = \"https://i.example\""),
@@ -55,7 +56,8 @@ fn a_scope_that_says_nothing_or_contradicts_itself_is_refused() {
     );
     assert_eq!(
         problem("scope = [\"credential\", \"single\"]"),
-        "hapax.toml:1: `scope` names \"single\" beside other kinds; one tenant has no other identity, so remove one of them"
+        "hapax.toml:1: `scope` names \"single\" beside other kinds; one tenant has no other identity, so remove one of \
+         them"
     );
     assert_eq!(
         problem("scope = \"single\"\nanonymous = true"),
@@ -75,7 +77,8 @@ fn jwt_needs_a_key_and_an_algorithm() {
     );
     assert_eq!(
         problem("[jwt]\nalgorithms = [\"RS256\"]\njwks_url = \"https://issuer.example/keys\""),
-        "hapax.toml:3: [jwt] has keys, but `scope` does not name \"jwt\", so no token would be verified; add it to `scope`"
+        "hapax.toml:3: [jwt] has keys, but `scope` does not name \"jwt\", so no token would be verified; add it to \
+         `scope`"
     );
     assert_eq!(
         problem("scope = \"jwt\"\n[jwt]\nalgorithms = [\"none\"]\njwks_url = \"https://issuer.example/keys\"")
@@ -104,28 +107,29 @@ fn jwt_keys_that_could_be_confused_or_forged_are_refused() {
         problem("scope = \"jwt\"\n[jwt]\nalgorithms = [\"RS256\"]\njwks_url = \"http://issuer.example/keys\""),
         "hapax.toml:4: `jwt.jwks_url` is not https, so anyone between could put in keys; use https"
     );
+    let both = "scope = \"jwt\"\n[jwt]\nalgorithms = \"RS256\"\njwks_file = \"/dev/null\"\njwks_url = \
+     \"https://issuer.example\"";
+    assert_eq!(problem(both), "hapax.toml:5: `jwt.jwks_file` and `jwt.jwks_url` are both set; remove one");
     setup.write("hapax.toml", &text.replace(", \"RS256\"", ""), 0o600);
     setup.write("key", "x", 0o644);
     assert_eq!(
         setup.problems(),
-        [
-            "hapax.toml:4: `jwt.key_file`: anyone on this machine can read `key`, which holds a secret; run `chmod o-rwx key`"
-        ]
+        ["hapax.toml:4: `jwt.key_file`: anyone on this machine can read `key`, which holds a secret; run `chmod \
+             o-rwx key`"]
     );
 }
 
 #[test]
 fn a_complete_jwt_section_reaches_its_kind() {
     let text = "scope = \"jwt\"\n[jwt]\nalgorithms = [\"RS256\", \"EdDSA\"]\njwks_url = \"http://127.0.0.1:1/keys\"\n\
-                audience = \"payments\"\nissuer = \"https://issuer.example\"\nclaim = \"org\"\nleeway = \"5s\"\n";
+                audience = \"payments\"\nissuer = \"https://issuer.example\"\nclaim = \"org\"\nleeway = \"5s\"\n\
+                token_in = \"cookie:Sid\"\n";
     let config = file(text).load();
     let [ScopeKind::Jwt(jwt)] = config.scope.kinds.as_slice() else { panic!("{:?}", config.scope) };
     assert_eq!(jwt.algorithms, [JwtAlgorithm::Rs256, JwtAlgorithm::EdDsa]);
     assert!(matches!(&jwt.keys, JwtKeys::JwksUrl(url) if url.path() == "/keys"));
-    assert_eq!(
-        (jwt.audience.as_slice(), jwt.issuer.as_deref()),
-        (["payments".to_owned()].as_slice(), Some("https://issuer.example"))
-    );
+    assert_eq!((jwt.audience.concat().as_str(), jwt.issuer.concat().as_str()), ("payments", "https://issuer.example"));
+    assert_eq!(jwt.token_in, Some(Place::Cookie("Sid".to_owned())));
     assert_eq!((jwt.claim.as_str(), jwt.leeway.as_secs()), ("org", 5));
 }
 
@@ -134,10 +138,36 @@ fn ask_needs_an_endpoint_that_is_not_hapax() {
     assert_eq!(problem("scope = \"ask\""), "hapax.toml:1: the scope `ask` needs an endpoint; set `ask.url`");
     assert_eq!(
         problem("scope = \"ask\"\n[ask]\nurl = \"http://127.0.0.1:8080/ask\""),
-        "hapax.toml:3: `ask.url` leads to hapax itself (`server.from`), so requests would go round; name the endpoint's own address"
+        "hapax.toml:3: `ask.url` leads to hapax itself (`server.from`), so requests would go round; name the \
+         endpoint's own address"
     );
     let config = file("scope = \"ask\"\n[ask]\nurl = \"http://127.0.0.1:9/ask\"\ncache = \"10s\"\n").load();
     let [ScopeKind::Ask(ask)] = config.scope.kinds.as_slice() else { panic!("{:?}", config.scope) };
     assert_eq!((ask.timeout.as_secs(), ask.cache.map(|cache| cache.as_secs())), (2, Some(10)));
     assert_eq!(config.ask.as_ref(), Some(ask));
+}
+
+#[test]
+fn a_field_that_cannot_say_who_calls_is_refused() {
+    for (kind, why) in [
+        ("credential:Authorization", "for which there is a kind of its own; write \"credential\""),
+        ("credential:Cookie", "which holds many values; write \"credential:cookie:NAME\""),
+        ("header:Authorization", "a secret that would be shown to operators; use a `credential` kind"),
+        ("header:Idempotency-Key", "which is the key and no caller; name another field"),
+    ] {
+        let shown = kind.split_once(':').map(|(kind, name)| format!("{kind}:{}", name.to_lowercase())).unwrap();
+        assert_eq!(problem(&format!("scope = \"{kind}\"")), format!("hapax.toml:1: `scope` names \"{shown}\", {why}"));
+    }
+    assert_eq!(
+        problem("scope = \"jwt\"\n[jwt]\nalgorithms = \"RS256\"\njwks_url = \"https://i.example\"\nclaim = \"jti\""),
+        "hapax.toml:5: `jwt.claim` is `jti`, which differs from token to token; name the one that says who calls"
+    );
+}
+
+#[test]
+fn the_query_of_a_url_is_not_shown() {
+    let setup = file("scope = \"ask\"\n[ask]\nurl = \"http://127.0.0.1:9/ask?token=hunter2\"\n");
+    assert_eq!(setup.load().ask.unwrap().url.query(), Some("token=hunter2"));
+    assert_eq!(setup.told("ask.url"), "\"http://127.0.0.1:9/ask?(hidden)\" # hapax.toml:3");
+    assert!(!format!("{:?}", setup.explain()).contains("hunter2"));
 }
