@@ -152,9 +152,10 @@ impl Upstream {
         let websocket = request.extensions_mut().remove::<WebSocket>().is_some();
         let client = websocket.then(|| request.extensions_mut().remove::<OnUpgrade>()).flatten();
         self.inner.prepare(&mut request, websocket);
+        let mut slot = Some(request);
         let exchanged = match client {
-            Some(client) => self.inner.open_tunnel(request, client).await,
-            None => self.inner.exchange(request).await,
+            Some(client) => Box::pin(self.inner.open_tunnel(&mut slot, client)).await,
+            None => self.inner.exchange(&mut slot).await,
         };
         exchanged.unwrap_or_else(|lost| failed(&lost))
     }
@@ -223,29 +224,34 @@ impl Inner {
         }
     }
 
-    async fn exchange(&self, mut request: Request<Body>) -> Result<Response<Body>, Lost> {
+    /// What is rare is in boxes, to keep the future of the usual way small.
+    async fn exchange(&self, slot: &mut Option<Request<Body>>) -> Result<Response<Body>, Lost> {
         if self.multiplexed.is_expected() {
-            return self.multiplexed.send(request, &self.target, &self.options).await;
+            return Box::pin(self.multiplexed.send(slot, &self.target, &self.options)).await;
         }
         for _ in 0..POOLED_ATTEMPTS_MAX {
             let Some(connection) = self.pool.take() else { break };
-            match self.exchange_on(connection, request).await {
-                Err(Lost::Unsent(untouched)) => request = *untouched,
+            match self.exchange_on(connection, slot).await {
+                Err(Lost::Unsent) => {}
                 other => return other,
             }
         }
+        Box::pin(self.exchange_on_new(slot)).await
+    }
+
+    async fn exchange_on_new(&self, slot: &mut Option<Request<Body>>) -> Result<Response<Body>, Lost> {
         match connect(&self.target, &self.options).await.map_err(Lost::NothingSent)? {
-            Connected::Http1(connection) => self.exchange_on(connection, request).await,
-            Connected::Http2(sender) => self.multiplexed.begin(sender, request, &self.target, &self.options).await,
+            Connected::Http1(connection) => self.exchange_on(connection, slot).await,
+            Connected::Http2(sender) => self.multiplexed.begin(sender, slot, &self.target, &self.options).await,
         }
     }
 
     async fn exchange_on(
         &self,
         mut connection: Box<Connection>,
-        request: Request<Body>,
+        slot: &mut Option<Request<Body>>,
     ) -> Result<Response<Body>, Lost> {
-        let response = connection.send(request).await?;
+        let response = connection.send(slot).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Lost::Doubt("the upstream left HTTP without being asked"));
         }
@@ -259,7 +265,7 @@ impl Inner {
     }
 
     /// On a connection of its own; whatever else the upstream answers, it is passed on.
-    async fn open_tunnel(&self, request: Request<Body>, client: OnUpgrade) -> Result<Response<Body>, Lost> {
+    async fn open_tunnel(&self, slot: &mut Option<Request<Body>>, client: OnUpgrade) -> Result<Response<Body>, Lost> {
         if self.options.h2c {
             return Err(Lost::NothingSent("the upstream speaks HTTP/2 only, which has no such tunnels"));
         }
@@ -267,7 +273,7 @@ impl Inner {
         let Connected::Http1(mut connection) = connected else {
             return Err(Lost::NothingSent("the upstream speaks HTTP/2 only, which has no such tunnels"));
         };
-        let response = connection.send(request).await?;
+        let response = connection.send(slot).await?;
         let (mut parts, incoming) = response.into_parts();
         headers::leave(&mut parts.headers, parts.version);
         if parts.status != StatusCode::SWITCHING_PROTOCOLS {
@@ -291,7 +297,7 @@ fn failed(lost: &Lost) -> Response<Body> {
 
 fn meaning(lost: &Lost) -> (Problem, Failure) {
     match lost {
-        Lost::Unsent(_) => {
+        Lost::Unsent => {
             let why = "the upstream closed the connection before the request";
             (problem::UPSTREAM_UNREACHABLE, Failure::NothingSent { why })
         }
