@@ -38,10 +38,9 @@ where
     let upstream = scripted(move |mut wire| {
         let (script, counter) = (script.clone(), Arc::clone(&counter));
         async move {
-            while wire.message().await.is_some() {
+            if wire.message().await.is_some() {
                 counter.fetch_add(1, Ordering::SeqCst);
                 script(wire).await;
-                return;
             }
         }
     })
@@ -286,6 +285,28 @@ async fn a_websocket_is_copied_in_both_directions_after_the_upstream_agrees() {
     let mut echo = client.rest_of(16).await;
     echo.drain(..6);
     assert_eq!(echo, b"\n\n\n\n\nhello");
+}
+
+#[tokio::test]
+async fn a_websocket_keeps_its_place_and_ends_when_the_listener_drains() {
+    let upstream = scripted(|mut wire| async move {
+        wire.message().await;
+        wire.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").await;
+        wire.until_closed().await;
+    })
+    .await;
+    let options = ListenOptions { connections_max: 1, ..ListenOptions::default() };
+    let proxy = proxy_with(upstream, options, UpstreamOptions::default()).await;
+    let mut socket = Wire::connect(proxy.addr).await;
+    socket.send(ASK).await;
+    assert_eq!(socket.head().await.unwrap().status(), 101);
+    let mut other = Wire::connect(proxy.addr).await;
+    other.send(ASK).await;
+    let early = timeout(Duration::from_millis(100), other.stream.readable()).await;
+    assert!(early.is_err(), "a second connection was served");
+    proxy.shutdown.drain();
+    assert!(socket.is_closed().await);
+    timeout(SOON, proxy.task).await.expect("the listener returns").unwrap();
 }
 
 #[tokio::test]

@@ -30,7 +30,8 @@ use tower_service::Service;
 
 pub(super) use answer::Answer;
 
-use super::headers::{self, WebSocket};
+use super::headers;
+use super::listen::Lodging;
 use super::problem::{self, Problem};
 use super::{Body, Failure};
 use connect::{Connected, connect};
@@ -149,12 +150,12 @@ impl Upstream {
 
     /// Sends a request, at most once. Without a box around it, unlike [`call`](Service::call).
     pub async fn send(&self, mut request: Request<Body>) -> Response<Body> {
-        let websocket = request.extensions_mut().remove::<WebSocket>().is_some();
-        let client = websocket.then(|| request.extensions_mut().remove::<OnUpgrade>()).flatten();
-        self.inner.prepare(&mut request, websocket);
+        let lodging = request.extensions_mut().remove::<Lodging>();
+        let client = lodging.and_then(|lodging| Some((request.extensions_mut().remove::<OnUpgrade>()?, lodging)));
+        self.inner.prepare(&mut request, client.is_some());
         let mut slot = Some(request);
         let exchanged = match client {
-            Some(client) => Box::pin(self.inner.open_tunnel(&mut slot, client)).await,
+            Some((client, lodging)) => Box::pin(self.inner.open_tunnel(&mut slot, client, lodging)).await,
             None => self.inner.exchange(&mut slot).await,
         };
         exchanged.unwrap_or_else(|lost| failed(&lost))
@@ -219,7 +220,10 @@ impl Inner {
         }
         if websocket {
             headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        } else if headers.contains_key(TE) {
+            return;
+        }
+        headers.remove(UPGRADE);
+        if headers.contains_key(TE) {
             headers.insert(CONNECTION, HeaderValue::from_static("te"));
         }
     }
@@ -265,7 +269,12 @@ impl Inner {
     }
 
     /// On a connection of its own; whatever else the upstream answers, it is passed on.
-    async fn open_tunnel(&self, slot: &mut Option<Request<Body>>, client: OnUpgrade) -> Result<Response<Body>, Lost> {
+    async fn open_tunnel(
+        &self,
+        slot: &mut Option<Request<Body>>,
+        client: OnUpgrade,
+        lodging: Lodging,
+    ) -> Result<Response<Body>, Lost> {
         if self.options.h2c {
             return Err(Lost::NothingSent("the upstream speaks HTTP/2 only, which has no such tunnels"));
         }
@@ -282,7 +291,7 @@ impl Inner {
         }
         parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         parts.headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-        tokio::spawn(tunnel::run(client, connection));
+        tokio::spawn(tunnel::run(client, connection, lodging));
         Ok(Response::from_parts(parts, Body::empty()))
     }
 }
