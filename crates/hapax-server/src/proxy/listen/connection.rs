@@ -111,7 +111,8 @@ where
         },
     };
     let context = Context { terms: Arc::clone(terms), place: Arc::new(place), shared, peer, protocol };
-    let answering = service_fn(move |request| context.clone().answer(service.clone(), request));
+    let context = Arc::new(context);
+    let answering = service_fn(move |request| answer(Arc::clone(&context), service.clone(), request));
     let io = if protocol == Protocol::Http2 { io.raw() } else { io };
     let drain = terms.shutdown.watch();
     let io = TokioIo::new(io);
@@ -171,7 +172,6 @@ async fn until_done<F: Future>(served: F, mut drain: DrainWatch, end: impl Fn(Pi
 }
 
 /// What is known of a request before it is read.
-#[derive(Clone)]
 struct Context {
     terms: Arc<Terms>,
     place: Arc<OwnedSemaphorePermit>,
@@ -180,23 +180,27 @@ struct Context {
     protocol: Protocol,
 }
 
-impl Context {
-    async fn answer<S, B>(self, service: S, request: Request<Incoming>) -> Result<Response<Reply<B>>, Infallible>
-    where
-        S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
-    {
-        let open = Open::new(&self.shared);
-        let response = match self.admit(request) {
-            Ok(request) => {
-                let Ok(response) = call(service, request).await;
-                response.map(|body| Reply::service(body, open))
-            }
-            Err(problem) => self.refusal(&problem).map(|body| Reply::refusal(body, open)),
-        };
-        self.shared.answer(response.status() == StatusCode::SWITCHING_PROTOCOLS);
-        Ok(response)
-    }
+async fn answer<S, B>(
+    context: Arc<Context>,
+    service: S,
+    request: Request<Incoming>,
+) -> Result<Response<Reply<B>>, Infallible>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+{
+    let open = Open::new(&context.shared);
+    let response = match context.admit(request) {
+        Ok(request) => {
+            let Ok(response) = call(service, request).await;
+            response.map(|body| Reply::service(body, open))
+        }
+        Err(problem) => context.refusal(&problem).map(|body| Reply::refusal(body, open)),
+    };
+    context.shared.answer(response.status() == StatusCode::SWITCHING_PROTOCOLS);
+    Ok(response)
+}
 
+impl Context {
     /// The request as the service gets it.
     fn admit(&self, request: Request<Incoming>) -> Result<Request<Body>, Problem> {
         if self.protocol == Protocol::Http1
