@@ -30,13 +30,18 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
-/// An extension of requests that ask to become a WebSocket, and may.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct WebSocket;
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// An answer.
+    Answer,
+    /// To become a WebSocket.
+    WebSocket,
+}
 
 /// Makes a request ready for the service, and for the upstream behind it: one host, a target in origin form, no fields of
 /// the client's connection, and true forwarding fields.
-pub(super) fn arrive(parts: &mut Parts, peer: Peer, trusted: &Networks) -> Result<(), Problem> {
+pub(super) fn arrive(parts: &mut Parts, peer: Peer, trusted: &Networks) -> Result<Wish, Problem> {
     settle_host(parts)?;
     let websocket = is_websocket(parts);
     remove_connection_fields(&mut parts.headers);
@@ -47,11 +52,10 @@ pub(super) fn arrive(parts: &mut Parts, peer: Peer, trusted: &Networks) -> Resul
     parts.headers.remove(EXPECT);
     if websocket {
         parts.headers.insert(UPGRADE, WEBSOCKET);
-        parts.extensions.insert(WebSocket);
     }
     say_who_sends(&mut parts.headers, peer, trusted.contain(peer.addr.ip()));
     parts.headers.append(VIA, via(parts.version));
-    Ok(())
+    Ok(if websocket { Wish::WebSocket } else { Wish::Answer })
 }
 
 /// Makes the upstream's answer ready for the client.

@@ -7,11 +7,15 @@
     reason = "a test fails by a panic, and uses what it needs"
 )]
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hapax_server::proxy::{ListenOptions, Shutdown, Upstream, UpstreamOptions, serve};
+use hapax_server::proxy::{Body, Failure, ListenOptions, Shutdown, Upstream, UpstreamOptions, serve};
+use http::{HeaderValue, Request, Response};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -40,8 +44,37 @@ pub(crate) async fn proxy_to(upstream: Upstream, listen: ListenOptions) -> Proxy
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
-    let task = tokio::spawn(serve(listener, None, listen, upstream, shutdown.clone()));
+    let task = tokio::spawn(serve(listener, None, listen, Glue(upstream), shutdown.clone()));
     Proxy { addr, shutdown, task }
+}
+
+/// The upstream, with what a failure means in a field that the client can see.
+#[derive(Clone)]
+pub(crate) struct Glue(pub(crate) Upstream);
+
+impl tower_service::Service<Request<Body>> for Glue {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let upstream = self.0.clone();
+        Box::pin(async move {
+            let mut response = upstream.send(request).await;
+            let meaning = response.extensions().get::<Failure>().map(|failure| match failure {
+                Failure::NothingSent { .. } => "nothing-sent",
+                Failure::Doubt { .. } => "doubt",
+            });
+            if let Some(meaning) = meaning {
+                response.headers_mut().insert("x-failure", HeaderValue::from_static(meaning));
+            }
+            Ok(response)
+        })
+    }
 }
 
 /// Short times, for those who wait for them to pass.
@@ -182,6 +215,17 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Wire<T> {
     /// The next answer, which must come.
     pub(crate) async fn answer(&mut self) -> Message {
         self.message().await.expect("an answer")
+    }
+
+    /// The next bytes, so many.
+    pub(crate) async fn rest_of(&mut self, count: usize) -> Vec<u8> {
+        self.exactly(count).await.expect("as many bytes")
+    }
+
+    /// All that comes before the end.
+    pub(crate) async fn until_closed(&mut self) -> Vec<u8> {
+        while self.more().await {}
+        std::mem::take(&mut self.buffer)
     }
 
     /// True if the other side closes without another byte.

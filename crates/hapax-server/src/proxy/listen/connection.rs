@@ -28,13 +28,28 @@ use super::shared::Shared;
 use super::shutdown::{DrainWatch, Shutdown};
 use super::{ListenOptions, Protocol, peer};
 use crate::proxy::body::Patience;
+use crate::proxy::headers::{self, Wish};
 use crate::proxy::problem::{self, Problem};
-use crate::proxy::{Body, Peer, headers};
+use crate::proxy::{Body, Peer};
 
 /// A client that does not answer this is gone, even if its connection is not.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// What one HTTP/2 stream may have waiting for its client.
-const SEND_BUFFER_BYTES: usize = 256 * 1024;
+const SEND_BUFFER_BYTES: usize = 64 * 1024;
+
+/// An extension of requests that ask to become a WebSocket, and may: a tunnel keeps its place among the connections, and
+/// ends when the listener drains.
+#[derive(Clone)]
+pub(in crate::proxy) struct Lodging {
+    _place: Arc<OwnedSemaphorePermit>,
+    shutdown: Shutdown,
+}
+
+impl Lodging {
+    pub(in crate::proxy) async fn ends(&self) {
+        self.shutdown.drained().await;
+    }
+}
 
 /// What all connections of a listener have in common.
 pub(super) struct Terms {
@@ -59,20 +74,25 @@ pub(super) async fn run<S, B>(
     // Without it answers are only later.
     let _ = stream.set_nodelay(true);
     match &terms.tls {
-        None => talk(&terms, service, stream, peer(addr, false), None).await,
+        None => talk(&terms, service, stream, Guest { peer: peer(addr, false), place }, None).await,
         Some(tls) => {
             if let Ok(Ok(stream)) = timeout(terms.options.head_time, tls.accept(stream)).await {
                 let multiplexed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
                 let protocol = if multiplexed { Protocol::Http2 } else { Protocol::Http1 };
-                talk(&terms, service, stream, peer(addr, true), Some(protocol)).await;
+                talk(&terms, service, stream, Guest { peer: peer(addr, true), place }, Some(protocol)).await;
             }
         }
     }
-    drop(place);
+}
+
+/// Who is connected, and the place taken.
+struct Guest {
+    peer: Peer,
+    place: OwnedSemaphorePermit,
 }
 
 /// `known` is what was agreed on during the handshake.
-async fn talk<T, S, B>(terms: &Arc<Terms>, service: S, stream: T, peer: Peer, known: Option<Protocol>)
+async fn talk<T, S, B>(terms: &Arc<Terms>, service: S, stream: T, guest: Guest, known: Option<Protocol>)
 where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -80,6 +100,7 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let Guest { peer, place } = guest;
     let shared = Arc::new(Shared::default());
     let mut io = Guarded::new(stream, Arc::clone(&shared), &terms.options);
     let protocol = match known {
@@ -89,8 +110,9 @@ where
             None => return,
         },
     };
-    let context = Context { terms: Arc::clone(terms), shared, peer, protocol };
-    let answering = service_fn(move |request| context.clone().answer(service.clone(), request));
+    let context = Context { terms: Arc::clone(terms), place: Arc::new(place), shared, peer, protocol };
+    let context = Arc::new(context);
+    let answering = service_fn(move |request| answer(Arc::clone(&context), service.clone(), request));
     let io = if protocol == Protocol::Http2 { io.raw() } else { io };
     let drain = terms.shutdown.watch();
     let io = TokioIo::new(io);
@@ -150,31 +172,35 @@ async fn until_done<F: Future>(served: F, mut drain: DrainWatch, end: impl Fn(Pi
 }
 
 /// What is known of a request before it is read.
-#[derive(Clone)]
 struct Context {
     terms: Arc<Terms>,
+    place: Arc<OwnedSemaphorePermit>,
     shared: Arc<Shared>,
     peer: Peer,
     protocol: Protocol,
 }
 
-impl Context {
-    async fn answer<S, B>(self, service: S, request: Request<Incoming>) -> Result<Response<Reply<B>>, Infallible>
-    where
-        S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
-    {
-        let open = Open::new(&self.shared);
-        let response = match self.admit(request) {
-            Ok(request) => {
-                let Ok(response) = call(service, request).await;
-                response.map(|body| Reply::service(body, open))
-            }
-            Err(problem) => self.refusal(&problem).map(|body| Reply::refusal(body, open)),
-        };
-        self.shared.answer(response.status() == StatusCode::SWITCHING_PROTOCOLS);
-        Ok(response)
-    }
+async fn answer<S, B>(
+    context: Arc<Context>,
+    service: S,
+    request: Request<Incoming>,
+) -> Result<Response<Reply<B>>, Infallible>
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
+{
+    let open = Open::new(&context.shared);
+    let response = match context.admit(request) {
+        Ok(request) => {
+            let Ok(response) = call(service, request).await;
+            response.map(|body| Reply::service(body, open))
+        }
+        Err(problem) => context.refusal(&problem).map(|body| Reply::refusal(body, open)),
+    };
+    context.shared.answer(response.status() == StatusCode::SWITCHING_PROTOCOLS);
+    Ok(response)
+}
 
+impl Context {
     /// The request as the service gets it.
     fn admit(&self, request: Request<Incoming>) -> Result<Request<Body>, Problem> {
         if self.protocol == Protocol::Http1
@@ -190,11 +216,18 @@ impl Context {
         if parts.headers.len() > options.fields_max {
             return Err(problem::HEAD_TOO_LARGE);
         }
-        headers::arrive(&mut parts, self.peer, &options.trusted_peers)?;
+        if headers::arrive(&mut parts, self.peer, &options.trusted_peers)? == Wish::WebSocket {
+            parts.extensions.insert(self.lodging());
+        }
         parts.extensions.insert(self.peer);
         let patience = Patience::WithoutProgress(options.body_time);
         let body = Body::received(incoming, self.protocol == Protocol::Http2, patience);
         Ok(Request::from_parts(parts, body))
+    }
+
+    /// What a tunnel needs to outlive its connection.
+    fn lodging(&self) -> Lodging {
+        Lodging { _place: Arc::clone(&self.place), shutdown: self.terms.shutdown.clone() }
     }
 
     /// After a refusal nobody knows what the client takes the rest for.

@@ -44,8 +44,14 @@ pub(super) struct Guarded<T> {
     write_time: Duration,
     /// Since when the client owes us something.
     since: Instant,
+    /// When its times were last looked at.
+    looked: Instant,
+    /// How many answers had been given by then.
+    answered: u64,
     timer: Option<Pin<Box<Sleep>>>,
     write_timer: Option<Pin<Box<Sleep>>>,
+    /// How many pieces of answers an HTTP/2 client had taken, and when that was new.
+    taking: Option<(u64, Instant)>,
     linger: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
@@ -77,8 +83,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
             idle_time: options.idle_time,
             write_time: options.write_time,
             since: Instant::now(),
+            looked: Instant::now(),
+            answered: 0,
             timer: None,
             write_timer: None,
+            taking: None,
             linger: None,
         }
     }
@@ -177,26 +186,27 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
     /// Called when the client sent nothing: has it taken too long?
     fn poll_patience(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            let Some(deadline) = self.deadline() else { return Poll::Pending };
-            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+            let Some(next_look) = self.next_look() else { return Poll::Pending };
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(next_look)));
             // A timer that comes too early is cheaper than one that is set again for every request.
-            if timer.deadline() > deadline {
-                timer.as_mut().reset(deadline);
+            if timer.is_elapsed() || timer.deadline() > next_look {
+                timer.as_mut().reset(next_look);
             }
             ready!(timer.as_mut().poll(cx));
-            let now = Instant::now();
-            if self.shared.is_busy() {
-                self.since = now;
-            } else if now >= deadline {
+            if self.has_had_enough() {
                 return self.give_up();
-            }
-            let next = self.deadline().unwrap_or(now + self.idle_time);
-            if let Some(timer) = &mut self.timer {
-                timer.as_mut().reset(next);
             }
         }
     }
 
+    /// When to look again whether the client keeps its times.
+    fn next_look(&self) -> Option<Instant> {
+        let deadline = self.deadline()?;
+        let is_raw = matches!(self.mode, Mode::Raw);
+        Some(if is_raw { deadline.min(self.looked + self.write_time) } else { deadline })
+    }
+
+    /// When the client will have been idle or slow for too long.
     fn deadline(&self) -> Option<Instant> {
         match &self.mode {
             Mode::Framed(framing) if framing.is_between_requests() => Some(self.since + self.idle_time),
@@ -205,6 +215,32 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
             Mode::Framed(_) => Some(self.since + self.head_time),
             Mode::Raw if !self.shared.is_tunnel() => Some(self.since + self.idle_time),
             Mode::Raw | Mode::Undecided(_) | Mode::Refused | Mode::Malformed | Mode::Gone => None,
+        }
+    }
+
+    fn has_had_enough(&mut self) -> bool {
+        let now = Instant::now();
+        self.looked = now;
+        // An HTTP/2 connection has a life of its own, with pings; only requests count.
+        let answered = self.shared.answered();
+        if self.shared.is_busy() || (matches!(self.mode, Mode::Raw) && answered != self.answered) {
+            self.answered = answered;
+            self.since = now;
+            return self.is_stalled(now);
+        }
+        self.deadline().is_some_and(|deadline| now >= deadline)
+    }
+
+    /// Whether an HTTP/2 client has taken nothing of any answer for too long. Its connection does not show it: that is
+    /// alive, while the streams are held up by their own windows.
+    fn is_stalled(&mut self, now: Instant) -> bool {
+        let taking = self.shared.taking().filter(|_| matches!(self.mode, Mode::Raw));
+        match (taking, self.taking) {
+            (Some(taken), Some((before, when))) if taken == before => now >= when + self.write_time,
+            (taken, _) => {
+                self.taking = taken.map(|taken| (taken, now));
+                false
+            }
         }
     }
 
@@ -225,6 +261,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
         let limit = self.write_time;
         let timer = self.write_timer.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + limit)));
         timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn wrote(&mut self) {
+        self.write_timer = None;
+        if matches!(self.mode, Mode::Framed(_)) {
+            self.since = Instant::now();
+        }
     }
 
     /// Reads on for a moment: closing with something unread resets the connection, and the client may lose the answer.
@@ -279,13 +322,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<T> {
             match &this.mode {
                 Mode::Raw => {
                     let read = Pin::new(&mut this.inner).poll_read(cx, buf);
-                    return match read {
-                        Poll::Pending => this.poll_patience(cx),
-                        Poll::Ready(result) => {
-                            this.since = Instant::now();
-                            Poll::Ready(result)
-                        }
-                    };
+                    return if read.is_pending() { this.poll_patience(cx) } else { read };
                 }
                 Mode::Undecided(_) => {
                     if !this.decide() {
@@ -317,8 +354,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
         match Pin::new(&mut this.inner).poll_write(cx, bytes) {
             Poll::Pending => this.poll_write_patience(cx),
             Poll::Ready(result) => {
-                this.write_timer = None;
-                this.since = Instant::now();
+                this.wrote();
                 Poll::Ready(result)
             }
         }
@@ -333,8 +369,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
         match Pin::new(&mut this.inner).poll_write_vectored(cx, slices) {
             Poll::Pending => this.poll_write_patience(cx),
             Poll::Ready(result) => {
-                this.write_timer = None;
-                this.since = Instant::now();
+                this.wrote();
                 Poll::Ready(result)
             }
         }

@@ -32,6 +32,8 @@ use super::networks::Networks;
 use super::{Body, Peer};
 use connection::Terms;
 
+pub(super) use connection::Lodging;
+
 /// How long to pause when the system has no more sockets for us.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// A target longer than this is not a target; nginx draws the line there, too.

@@ -12,18 +12,32 @@ use super::shared::Shared;
 use crate::proxy::Body;
 
 /// Counts a request as open until it is dropped.
-pub(super) struct Open(Arc<Shared>);
+pub(super) struct Open {
+    shared: Arc<Shared>,
+    /// Whether the client has a piece of the answer to take.
+    offered: bool,
+}
 
 impl Open {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         shared.begin();
-        Self(Arc::clone(shared))
+        Self { shared: Arc::clone(shared), offered: false }
+    }
+
+    fn offer(&mut self, offered: bool) {
+        match (self.offered, offered) {
+            (false, true) => self.shared.offer(),
+            (true, false) => self.shared.take(),
+            _ => {}
+        }
+        self.offered = offered;
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.end();
+        self.offer(false);
+        self.shared.end();
     }
 }
 
@@ -66,10 +80,13 @@ where
     type Error = Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        let frame = match self.project().kind.project() {
+        let this = self.project();
+        this.open.offer(false);
+        let frame = match this.kind.project() {
             KindProjected::Service { body } => ready!(body.poll_frame(cx)).map(|frame| frame.map_err(Into::into)),
             KindProjected::Refusal { body } => ready!(body.poll_frame(cx)).map(|frame| frame.map_err(Into::into)),
         };
+        this.open.offer(matches!(frame, Some(Ok(_))));
         Poll::Ready(frame)
     }
 

@@ -16,6 +16,8 @@ pub(super) struct Shared {
     answered: AtomicU64,
     tunnel: AtomicBool,
     open: AtomicUsize,
+    taken: AtomicU64,
+    offered: AtomicUsize,
 }
 
 impl Shared {
@@ -55,6 +57,22 @@ impl Shared {
     /// Its answer has been handed over or given up.
     pub(super) fn end(&self) {
         self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// A piece of an answer was given to hyper, which asks for the next when the client has taken it.
+    pub(super) fn offer(&self) {
+        self.offered.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A piece was taken, or nobody wants it any more.
+    pub(super) fn take(&self) {
+        self.offered.fetch_sub(1, Ordering::Relaxed);
+        self.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many pieces were taken so far; none while none is offered.
+    pub(super) fn taking(&self) -> Option<u64> {
+        (self.offered.load(Ordering::Relaxed) > 0).then(|| self.taken.load(Ordering::Relaxed))
     }
 
     /// Whether it is our turn, not the client's.

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
@@ -14,6 +15,8 @@ pub struct Shutdown {
 
 #[derive(Debug, Default)]
 struct Tokens {
+    /// Set before `drain` is: looked at with every request, without a lock.
+    draining: AtomicBool,
     drain: CancellationToken,
     abandon: CancellationToken,
 }
@@ -26,18 +29,19 @@ impl Shutdown {
 
     /// No new connections; idle ones are closed, requests that run are finished.
     pub fn drain(&self) {
+        self.tokens.draining.store(true, Ordering::Release);
         self.tokens.drain.cancel();
     }
 
     /// Closes what is still open.
     pub fn abandon(&self) {
-        self.tokens.drain.cancel();
+        self.drain();
         self.tokens.abandon.cancel();
     }
 
     /// Whether [`drain`](Self::drain) was called.
     pub fn is_draining(&self) -> bool {
-        self.tokens.drain.is_cancelled()
+        self.tokens.draining.load(Ordering::Acquire)
     }
 
     pub(super) async fn drained(&self) {
@@ -50,8 +54,8 @@ impl Shutdown {
 
     /// For a connection.
     pub(super) fn watch(&self) -> DrainWatch {
-        let token = self.tokens.drain.clone();
-        DrainWatch { waiting: Box::pin(token.clone().cancelled_owned()), token, waker: None }
+        let waiting = Box::pin(self.tokens.drain.clone().cancelled_owned());
+        DrainWatch { waiting, shutdown: self.clone(), waker: None }
     }
 }
 
@@ -59,13 +63,13 @@ impl Shutdown {
 /// once, not with every request.
 pub(super) struct DrainWatch {
     waiting: Pin<Box<WaitForCancellationFutureOwned>>,
-    token: CancellationToken,
+    shutdown: Shutdown,
     waker: Option<Waker>,
 }
 
 impl DrainWatch {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.token.is_cancelled() {
+        if self.shutdown.is_draining() {
             return Poll::Ready(());
         }
         if self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {

@@ -40,8 +40,8 @@ pub(super) struct Connection {
 /// Why there is no answer.
 #[derive(Debug)]
 pub(super) enum Lost {
-    /// Nothing of the request was looked at; here it is.
-    Unsent(Box<Request<Body>>),
+    /// Nothing of the request was looked at; it is where it was.
+    Unsent,
     /// Something else, as far as is known without a byte sent.
     NothingSent(&'static str),
     /// Bytes have left.
@@ -67,8 +67,11 @@ impl Connection {
         Self { sender, driver, driven_to_end: false, wire, timeout, deadline, timer }
     }
 
-    /// Sends a request once and waits for the head of the answer. After an error the connection must not be used again.
-    pub(super) async fn send(&mut self, request: Request<Body>) -> Result<Response<Incoming>, Lost> {
+    /// Takes a request, sends it once, and waits for the head of the answer. After an error the connection must not be used
+    /// again; the request is put back if it may be sent on another one.
+    pub(super) async fn send(&mut self, slot: &mut Option<Request<Body>>) -> Result<Response<Incoming>, Lost> {
+        // A request is a few hundred bytes; it is moved once, not with every function on the way.
+        let Some(request) = slot.take() else { return Err(Lost::NothingSent("the request is gone")) };
         self.deadline = Instant::now() + self.timeout;
         self.wire.allow(BYTES_BEFORE_ANSWER_MAX);
         let before = self.wire.written();
@@ -86,10 +89,8 @@ impl Connection {
             None if untouched => return Err(Lost::NothingSent("the upstream took nothing of the request in time")),
             None => return Err(Lost::Doubt("the upstream did not answer in time")),
             Some(Err(mut failed)) => {
-                return Err(match failed.take_message() {
-                    Some(request) => Lost::Unsent(Box::new(request)),
-                    None => lost(&failed.into_error(), untouched),
-                });
+                *slot = failed.take_message();
+                return Err(if slot.is_some() { Lost::Unsent } else { lost(&failed.into_error(), untouched) });
             }
             Some(Ok(response)) => response,
         };

@@ -30,7 +30,8 @@ use tower_service::Service;
 
 pub(super) use answer::Answer;
 
-use super::headers::{self, WebSocket};
+use super::headers;
+use super::listen::Lodging;
 use super::problem::{self, Problem};
 use super::{Body, Failure};
 use connect::{Connected, connect};
@@ -149,12 +150,13 @@ impl Upstream {
 
     /// Sends a request, at most once. Without a box around it, unlike [`call`](Service::call).
     pub async fn send(&self, mut request: Request<Body>) -> Response<Body> {
-        let websocket = request.extensions_mut().remove::<WebSocket>().is_some();
-        let client = websocket.then(|| request.extensions_mut().remove::<OnUpgrade>()).flatten();
-        self.inner.prepare(&mut request, websocket);
+        let lodging = request.extensions_mut().remove::<Lodging>();
+        let client = lodging.and_then(|lodging| Some((request.extensions_mut().remove::<OnUpgrade>()?, lodging)));
+        self.inner.prepare(&mut request, client.is_some());
+        let mut slot = Some(request);
         let exchanged = match client {
-            Some(client) => self.inner.open_tunnel(request, client).await,
-            None => self.inner.exchange(request).await,
+            Some((client, lodging)) => Box::pin(self.inner.open_tunnel(&mut slot, client, lodging)).await,
+            None => self.inner.exchange(&mut slot).await,
         };
         exchanged.unwrap_or_else(|lost| failed(&lost))
     }
@@ -218,34 +220,42 @@ impl Inner {
         }
         if websocket {
             headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        } else if headers.contains_key(TE) {
+            return;
+        }
+        headers.remove(UPGRADE);
+        if headers.contains_key(TE) {
             headers.insert(CONNECTION, HeaderValue::from_static("te"));
         }
     }
 
-    async fn exchange(&self, mut request: Request<Body>) -> Result<Response<Body>, Lost> {
+    /// What is rare is in boxes, to keep the future of the usual way small.
+    async fn exchange(&self, slot: &mut Option<Request<Body>>) -> Result<Response<Body>, Lost> {
         if self.multiplexed.is_expected() {
-            return self.multiplexed.send(request, &self.target, &self.options).await;
+            return Box::pin(self.multiplexed.send(slot, &self.target, &self.options)).await;
         }
         for _ in 0..POOLED_ATTEMPTS_MAX {
             let Some(connection) = self.pool.take() else { break };
-            match self.exchange_on(connection, request).await {
-                Err(Lost::Unsent(untouched)) => request = *untouched,
+            match self.exchange_on(connection, slot).await {
+                Err(Lost::Unsent) => {}
                 other => return other,
             }
         }
+        Box::pin(self.exchange_on_new(slot)).await
+    }
+
+    async fn exchange_on_new(&self, slot: &mut Option<Request<Body>>) -> Result<Response<Body>, Lost> {
         match connect(&self.target, &self.options).await.map_err(Lost::NothingSent)? {
-            Connected::Http1(connection) => self.exchange_on(connection, request).await,
-            Connected::Http2(sender) => self.multiplexed.begin(sender, request, &self.target, &self.options).await,
+            Connected::Http1(connection) => self.exchange_on(connection, slot).await,
+            Connected::Http2(sender) => self.multiplexed.begin(sender, slot, &self.target, &self.options).await,
         }
     }
 
     async fn exchange_on(
         &self,
         mut connection: Box<Connection>,
-        request: Request<Body>,
+        slot: &mut Option<Request<Body>>,
     ) -> Result<Response<Body>, Lost> {
-        let response = connection.send(request).await?;
+        let response = connection.send(slot).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Err(Lost::Doubt("the upstream left HTTP without being asked"));
         }
@@ -259,7 +269,12 @@ impl Inner {
     }
 
     /// On a connection of its own; whatever else the upstream answers, it is passed on.
-    async fn open_tunnel(&self, request: Request<Body>, client: OnUpgrade) -> Result<Response<Body>, Lost> {
+    async fn open_tunnel(
+        &self,
+        slot: &mut Option<Request<Body>>,
+        client: OnUpgrade,
+        lodging: Lodging,
+    ) -> Result<Response<Body>, Lost> {
         if self.options.h2c {
             return Err(Lost::NothingSent("the upstream speaks HTTP/2 only, which has no such tunnels"));
         }
@@ -267,7 +282,7 @@ impl Inner {
         let Connected::Http1(mut connection) = connected else {
             return Err(Lost::NothingSent("the upstream speaks HTTP/2 only, which has no such tunnels"));
         };
-        let response = connection.send(request).await?;
+        let response = connection.send(slot).await?;
         let (mut parts, incoming) = response.into_parts();
         headers::leave(&mut parts.headers, parts.version);
         if parts.status != StatusCode::SWITCHING_PROTOCOLS {
@@ -276,7 +291,7 @@ impl Inner {
         }
         parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         parts.headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-        tokio::spawn(tunnel::run(client, connection));
+        tokio::spawn(tunnel::run(client, connection, lodging));
         Ok(Response::from_parts(parts, Body::empty()))
     }
 }
@@ -291,7 +306,7 @@ fn failed(lost: &Lost) -> Response<Body> {
 
 fn meaning(lost: &Lost) -> (Problem, Failure) {
     match lost {
-        Lost::Unsent(_) => {
+        Lost::Unsent => {
             let why = "the upstream closed the connection before the request";
             (problem::UPSTREAM_UNREACHABLE, Failure::NothingSent { why })
         }

@@ -40,28 +40,29 @@ impl Multiplexed {
     pub(super) async fn begin(
         &self,
         sender: SendRequest<Body>,
-        request: Request<Body>,
+        slot: &mut Option<Request<Body>>,
         target: &Target,
         options: &UpstreamOptions,
     ) -> Result<Response<Body>, Lost> {
         self.expected.store(true, Ordering::Relaxed);
         *self.sender() = Some(sender.clone());
-        exchange(sender, addressed(request, target)?, options).await
+        address(slot, target)?;
+        exchange(sender, slot, options).await
     }
 
     /// Sends a request; one that is handed back untouched goes to a new connection.
     pub(super) async fn send(
         &self,
-        request: Request<Body>,
+        slot: &mut Option<Request<Body>>,
         target: &Target,
         options: &UpstreamOptions,
     ) -> Result<Response<Body>, Lost> {
-        let request = addressed(request, target)?;
+        address(slot, target)?;
         let sender = self.connected(target, options).await?;
-        match exchange(sender, request, options).await {
-            Err(Lost::Unsent(untouched)) => {
+        match exchange(sender, slot, options).await {
+            Err(Lost::Unsent) => {
                 *self.sender() = None;
-                exchange(self.connected(target, options).await?, *untouched, options).await
+                exchange(self.connected(target, options).await?, slot, options).await
             }
             other => other,
         }
@@ -97,7 +98,8 @@ impl Multiplexed {
 }
 
 /// The request as HTTP/2 has it: the host in the target.
-fn addressed(mut request: Request<Body>, target: &Target) -> Result<Request<Body>, Lost> {
+fn address(slot: &mut Option<Request<Body>>, target: &Target) -> Result<(), Lost> {
+    let Some(request) = slot else { return Err(Lost::NothingSent("the request is gone")) };
     let host = request.headers_mut().remove(HOST);
     let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
@@ -107,23 +109,22 @@ fn addressed(mut request: Request<Body>, target: &Target) -> Result<Request<Body
     *request.version_mut() = Version::HTTP_2;
     request.headers_mut().remove(CONNECTION);
     request.headers_mut().remove(TRANSFER_ENCODING);
-    Ok(request)
+    Ok(())
 }
 
 async fn exchange(
     mut sender: SendRequest<Body>,
-    request: Request<Body>,
+    slot: &mut Option<Request<Body>>,
     options: &UpstreamOptions,
 ) -> Result<Response<Body>, Lost> {
+    let Some(request) = slot.take() else { return Err(Lost::NothingSent("the request is gone")) };
     let deadline = Instant::now() + options.answer_timeout;
     let response = match timeout_at(deadline, sender.try_send_request(request)).await {
         Err(_) => return Err(Lost::Doubt("the upstream did not answer in time")),
         Ok(Ok(response)) => response,
         Ok(Err(mut failed)) => {
-            return Err(match failed.take_message() {
-                Some(request) => Lost::Unsent(Box::new(request)),
-                None => lost(&failed.into_error()),
-            });
+            *slot = failed.take_message();
+            return Err(if slot.is_some() { Lost::Unsent } else { lost(&failed.into_error()) });
         }
     };
     check_head(response.headers()).map_err(Lost::Doubt)?;

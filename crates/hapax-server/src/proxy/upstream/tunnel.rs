@@ -5,9 +5,17 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncWriteExt, copy_bidirectional};
 
 use super::exchange::Connection;
+use crate::proxy::listen::Lodging;
 
-/// Begins when the client has been told; nothing is copied before.
-pub(super) async fn run(client: OnUpgrade, connection: Box<Connection>) {
+/// Begins when the client has been told; nothing is copied before. Ends with the listener, whose place it keeps until then.
+pub(super) async fn run(client: OnUpgrade, connection: Box<Connection>, lodging: Lodging) {
+    tokio::select! {
+        () = lodging.ends() => {}
+        () = copy(client, connection) => {}
+    }
+}
+
+async fn copy(client: OnUpgrade, connection: Box<Connection>) {
     let Ok(client) = client.await else { return };
     let Some((mut upstream, early)) = connection.leave_http().await else { return };
     let mut client = TokioIo::new(client);
