@@ -49,7 +49,8 @@ fn check(flags: &Flags) -> Result<ExitCode, Failure> {
     }
     let file = config.file.as_ref().map_or_else(|| "no file".to_owned(), |path| path.display().to_string());
     let (store, routes) = (config.store.backend.shown(), config.routes.len());
-    text.push_str(&format!("The configuration is sound ({file}; store {store}; {routes} routes).\n"));
+    let plural = if routes == 1 { "" } else { "s" };
+    text.push_str(&format!("The configuration is sound ({file}; store {store}; {routes} route{plural}).\n"));
     print(&text)
 }
 

@@ -110,7 +110,8 @@ fn no_usable_caller_identity(kept: Kept) {
     let detail = response.json()["detail"].as_str().unwrap().to_owned();
     assert!(detail.contains("anonymous"), "{detail}");
     let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.AAAA";
-    let token = request("POST", "/payments").header("Idempotency-Key", "k").header("Authorization", &format!("Bearer {jwt}"));
+    let token =
+        request("POST", "/payments").header("Idempotency-Key", "k").header("Authorization", &format!("Bearer {jwt}"));
     let response = node.send(&token.body("{}"));
     assert_eq!(refused(&response), (400, "scope-missing".into()));
     assert!(response.json()["detail"].as_str().unwrap().contains("jwt"));
@@ -178,7 +179,8 @@ fn retry_while_running_may_be_accepted_or_wait(kept: Kept) {
     assert_eq!((retry.status, retry.header("retry-after")), (202, Some("1")));
     node.ledger.release("k");
     first.join().unwrap();
-    let node = start_with(kept, |builder| builder.with_config("[defaults]\nin_flight = \"wait\"\nwait_max = \"20s\"\n"));
+    let node =
+        start_with(kept, |builder| builder.with_config("[defaults]\nin_flight = \"wait\"\nwait_max = \"20s\"\n"));
     let first = hold(&node, "k");
     let address = node.hapax.address();
     let waiting = std::thread::spawn(move || pay("k").send(address));
@@ -186,7 +188,8 @@ fn retry_while_running_may_be_accepted_or_wait(kept: Kept) {
     node.ledger.release("k");
     let (first, waited) = (first.join().unwrap(), waiting.join().unwrap());
     assert_eq!((waited.is_replay(), &waited.body), (true, &first.body));
-    let node = start_with(kept, |builder| builder.with_config("[defaults]\nin_flight = \"wait\"\nwait_max = \"100ms\"\n"));
+    let node =
+        start_with(kept, |builder| builder.with_config("[defaults]\nin_flight = \"wait\"\nwait_max = \"100ms\"\n"));
     let first = hold(&node, "k");
     assert_eq!(refused(&node.send(&pay("k"))), (409, "in-progress".into()), "and then 409");
     node.ledger.release("k");
@@ -295,7 +298,8 @@ fn too_many_new_keys_while_retries_are_spared(kept: Kept) {
     });
     assert!(refusals.count() >= 10);
     assert!(node.send(&pay("known")).is_replay(), "a known key is spared");
-    let bob = request("POST", "/payments").header("Authorization", "Bearer bob").header("Idempotency-Key", "b").body("{}");
+    let bob =
+        request("POST", "/payments").header("Authorization", "Bearer bob").header("Idempotency-Key", "b").body("{}");
     assert_eq!(node.send(&bob).status, 201, "and so is another caller");
 }
 

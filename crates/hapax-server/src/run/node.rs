@@ -73,7 +73,9 @@ impl Node {
             certificate,
             draining: Arc::default(),
         };
-        node.layer.replace(node.settings(&node.config, scopes)?);
+        node.layer.replace(node.settings(&node.config, Arc::clone(&scopes))?);
+        // Keys of tokens are fetched in advance; where that fails, the first request tries again.
+        tokio::spawn(async move { scopes.warm().await });
         for warning in node.config.warnings() {
             tracing::warn!("{warning}");
         }
@@ -110,7 +112,8 @@ impl Node {
         };
         let token = self.config.admin.token.as_ref().and_then(|token| admin::Token::new(token.expose()));
         let callers = Arc::clone(&self.doorkeeper.callers);
-        let state = Arc::new(admin::State { readiness, metrics, callers, token, hosts: Vec::new() });
+        let state =
+            Arc::new(admin::State { readiness, metrics, callers, token, hosts: self.config.admin.hosts.clone() });
         let ended = ending.clone();
         tokio::spawn(async move {
             if let Err(error) = admin::serve(listener, state, ended.cancelled()).await {
@@ -125,7 +128,7 @@ impl Node {
         while let Signal::Reload = signals.next().await {
             notify.reloading();
             let result = match self.reload() {
-                Ok(()) => "ok",
+                Ok(()) => "applied",
                 Err(causes) => {
                     causes.iter().for_each(|cause| tracing::error!("{cause}"));
                     tracing::error!("the configuration was not reloaded; the old one stays in force");
@@ -189,8 +192,9 @@ fn listen_options(config: &Config) -> ListenOptions {
         body_time: server.body_timeout,
         write_time: server.write_timeout,
         idle_time: server.keep_alive,
+        streams_max: server.h2_streams_max.get(),
+        resets_max: server.h2_resets_max.get() as usize,
         trusted_peers: server.trusted_peers.iter().filter_map(|network| network.to_string().parse().ok()).collect(),
-        ..ListenOptions::default()
     }
 }
 

@@ -36,7 +36,7 @@ fn jwt(config: &config::Jwt) -> JwtOptions {
     let keys = match &config.keys {
         config::JwtKeys::File(path) => JwtKeys::File(path.clone()),
         config::JwtKeys::JwksFile(path) => JwtKeys::SetFile(path.clone()),
-        config::JwtKeys::JwksUrl(url) => JwtKeys::SetUrl { url: url.to_string(), ca_file: None },
+        config::JwtKeys::JwksUrl(url) => JwtKeys::SetUrl { url: url.to_string(), ca_file: config.ca_file.clone() },
     };
     let algorithms = config.algorithms.iter().map(|algorithm| match algorithm {
         config::JwtAlgorithm::Hs256 => JwtAlgorithm::Hs256,
@@ -48,8 +48,16 @@ fn jwt(config: &config::Jwt) -> JwtOptions {
         issuers: config.issuer.iter().cloned().collect(),
         audiences: config.audience.clone(),
         claim: config.claim.clone(),
+        from: config.token_in.as_ref().map(place),
         leeway: config.leeway,
         ..JwtOptions::new(keys, algorithms.collect())
+    }
+}
+
+fn place(place: &config::Place) -> HeaderOrCookie {
+    match place {
+        config::Place::Header(name) => HeaderOrCookie::Header(name.clone()),
+        config::Place::Cookie(name) => HeaderOrCookie::Cookie(name.clone()),
     }
 }
 
@@ -58,6 +66,8 @@ fn ask(config: &config::Ask) -> AskOptions {
         headers: config.pass_headers.clone(),
         timeout: config.timeout,
         cache: config.cache.unwrap_or_default(),
+        at_once: config.at_once.get() as usize,
+        ca_file: config.ca_file.clone(),
         ..AskOptions::new(config.url.to_string(), config.tenant_header.clone())
     }
 }

@@ -191,6 +191,10 @@ impl Refusal {
             "status": self.status.as_u16(),
             "detail": self.detail,
         });
+        // Some SDKs look for this member and not at the status.
+        problem["error"] = serde_json::json!({
+            "type": "idempotency_error", "code": self.problem.code(), "message": self.detail,
+        });
         if let Some(id) = request_id {
             problem["request_id"] = id.into();
         }
@@ -233,6 +237,7 @@ mod tests {
             "type": "urn:hapax:problem:in-progress",
             "title": "A request is outstanding for this Idempotency-Key",
             "status": 409, "detail": "wait", "request_id": "r-1",
+            "error": { "type": "idempotency_error", "code": "in-progress", "message": "wait" },
         });
         assert_eq!(document, expected);
     }
