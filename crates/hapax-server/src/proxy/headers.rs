@@ -8,8 +8,8 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE, VIA,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
+    UPGRADE, VIA,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -48,8 +48,6 @@ pub(super) fn arrive(parts: &mut Parts, peer: Peer, trusted: &Networks) -> Resul
     parts.headers.remove(HTTP2_SETTINGS);
     parts.headers.remove(PROXY_AUTHORIZATION);
     parts.headers.remove(IDEMPOTENCY_ATTEMPT);
-    // We answer it ourselves, when the body is wanted.
-    parts.headers.remove(EXPECT);
     if websocket {
         parts.headers.insert(UPGRADE, WEBSOCKET);
     }

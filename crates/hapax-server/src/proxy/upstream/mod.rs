@@ -152,6 +152,8 @@ impl Upstream {
     pub async fn send(&self, mut request: Request<Body>) -> Response<Body> {
         let lodging = request.extensions_mut().remove::<Lodging>();
         let client = lodging.and_then(|lodging| Some((request.extensions_mut().remove::<OnUpgrade>()?, lodging)));
+        // We answered it ourselves, when the body was wanted.
+        request.headers_mut().remove(http::header::EXPECT);
         self.inner.prepare(&mut request, client.is_some());
         let mut slot = Some(request);
         let exchanged = match client {
