@@ -13,7 +13,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, response};
 
 use super::Peer;
 use super::networks::Networks;
@@ -58,10 +58,11 @@ pub(super) fn arrive(parts: &mut Parts, peer: Peer, trusted: &Networks) -> Resul
     Ok(if websocket { Wish::WebSocket } else { Wish::Answer })
 }
 
-/// Makes the upstream's answer ready for the client.
-pub(super) fn leave(headers: &mut HeaderMap, version: Version) {
-    remove_connection_fields(headers);
-    headers.append(VIA, via(version));
+/// Makes the upstream's answer ready for the client, to whom we speak our own version.
+pub(super) fn leave(parts: &mut response::Parts) {
+    remove_connection_fields(&mut parts.headers);
+    parts.headers.append(VIA, via(parts.version));
+    parts.version = Version::HTTP_11;
 }
 
 /// How the message came to us.
