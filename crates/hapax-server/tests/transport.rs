@@ -207,7 +207,7 @@ async fn a_client_cannot_remove_what_safety_rests_on_by_naming_it() {
 }
 
 const FORGED: &str = "GET / HTTP/1.1\r\nHost: shop\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: https\r\n\
-    X-Forwarded-Host: evil\r\nForwarded: for=6.6.6.6\r\n\r\n";
+    X-Forwarded-Host: evil\r\nForwarded: for=6.6.6.6\r\nX-Forwarded-Port: 99\r\n\r\n";
 
 #[tokio::test]
 async fn forged_forwarding_fields_are_replaced() {
@@ -219,6 +219,7 @@ async fn forged_forwarding_fields_are_replaced() {
     assert_eq!(seen.fields("x-forwarded-proto"), ["http"]);
     assert_eq!(seen.fields("x-forwarded-host"), ["shop"]);
     assert_eq!(seen.fields("forwarded"), ["for=127.0.0.1;host=\"shop\";proto=http"]);
+    assert_eq!(seen.field("x-forwarded-port"), None);
 }
 
 #[tokio::test]
@@ -231,9 +232,10 @@ async fn what_a_trusted_peer_says_is_kept_and_added_to() {
     client.send(FORGED).await;
     client.answer().await;
     let seen = ledger.only();
-    assert_eq!(seen.fields("x-forwarded-for"), ["6.6.6.6", "127.0.0.1"]);
+    assert_eq!(seen.fields("x-forwarded-for"), ["6.6.6.6, 127.0.0.1"]);
     assert_eq!((seen.fields("x-forwarded-proto"), seen.fields("x-forwarded-host")), (vec!["https"], vec!["evil"]));
-    assert_eq!(seen.fields("forwarded"), ["for=6.6.6.6", "for=127.0.0.1;host=\"shop\";proto=http"]);
+    assert_eq!(seen.field("x-forwarded-port"), Some("99"));
+    assert_eq!(seen.fields("forwarded"), ["for=6.6.6.6, for=127.0.0.1;host=\"shop\";proto=http"]);
 }
 
 #[tokio::test]
