@@ -262,7 +262,7 @@ impl Inner {
             return Err(Lost::Doubt("the upstream left HTTP without being asked"));
         }
         let (mut parts, incoming) = response.into_parts();
-        headers::leave(&mut parts.headers, parts.version);
+        headers::leave(&mut parts);
         let answer = Answer::new(incoming, connection, Arc::clone(&self.pool));
         let mut answer = Some(answer);
         let body =
@@ -286,7 +286,7 @@ impl Inner {
         };
         let response = connection.send(slot).await?;
         let (mut parts, incoming) = response.into_parts();
-        headers::leave(&mut parts.headers, parts.version);
+        headers::leave(&mut parts);
         if parts.status != StatusCode::SWITCHING_PROTOCOLS {
             let body = Body::answer(Box::new(Answer::new(incoming, connection, Arc::clone(&self.pool))));
             return Ok(Response::from_parts(parts, body));
