@@ -12,7 +12,7 @@ use hapax_testkit::hapax::Hapax;
 use hapax_testkit::ledger::Behaviour;
 use hapax_testkit::needs_clients;
 use hapax_testkit::raw_http::{Conn, request};
-use node::{Kept, pay, start, unkeyed};
+use node::{Kept, pay, refused, start, start_with, unkeyed};
 
 /// Reads a head, to its empty line.
 fn read_head(stream: &mut TcpStream) -> String {
@@ -108,4 +108,17 @@ fn http_2_is_spoken_with_prior_knowledge() {
     assert_eq!(curl("h2").trim(), "2 201");
     assert_eq!(curl("h2").trim(), "2 201 true");
     node.ledger.assert_once("h2");
+}
+
+#[test]
+fn a_body_that_stands_still_is_ended_with_408() {
+    let node = start_with(Kept::Sqlite, |builder| builder.with_config("[server]\nbody_timeout = \"200ms\"\n"));
+    let mut conn = Conn::open(node.hapax.address());
+    let slow = pay("slow");
+    conn.write_part(&slow, slow.bytes().len() - 5);
+    let ended = conn.read_response().unwrap();
+    assert_eq!(refused(&ended), (408, "body-incomplete".into()));
+    conn.expect_closed();
+    node.ledger.assert_never("slow");
+    assert_eq!(node.send(&pay("slow")).status, 201);
 }

@@ -16,8 +16,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, response};
 
 use super::Peer;
-use super::networks::Networks;
 use super::problem::{self, Problem};
+use crate::network::Network;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -41,7 +41,7 @@ pub(super) enum Wish {
 
 /// Makes a request ready for the service, and for the upstream behind it: one host, a target in origin form, no fields of
 /// the client's connection, and true forwarding fields.
-pub(super) fn arrive(parts: &mut Parts, peer: Peer, trusted: &Networks) -> Result<Wish, Problem> {
+pub(super) fn arrive(parts: &mut Parts, peer: Peer, trusted: &[Network]) -> Result<Wish, Problem> {
     settle_host(parts)?;
     let websocket = is_websocket(parts);
     remove_connection_fields(&mut parts.headers);
@@ -51,7 +51,7 @@ pub(super) fn arrive(parts: &mut Parts, peer: Peer, trusted: &Networks) -> Resul
     if websocket {
         parts.headers.insert(UPGRADE, WEBSOCKET);
     }
-    say_who_sends(&mut parts.headers, peer, trusted.contain(peer.addr.ip()));
+    say_who_sends(&mut parts.headers, peer, trusted.iter().any(|network| network.contains(peer.addr.ip())));
     parts.headers.append(VIA, via(parts.version));
     Ok(if websocket { Wish::WebSocket } else { Wish::Answer })
 }

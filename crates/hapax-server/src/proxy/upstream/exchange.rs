@@ -21,6 +21,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::connect::Stream;
 use super::wire::Wire;
 use crate::proxy::{Body, BodyError};
+use hapax::http::BodyTimedOut;
 
 /// Provisional answers and the head of the final one, together; a flood of the former ends here.
 const BYTES_BEFORE_ANSWER_MAX: usize = 64 * 1024;
@@ -141,7 +142,7 @@ impl Connection {
         }
         match frame {
             Poll::Ready(frame) => Poll::Ready(frame.map(|frame| frame.map_err(|_| BodyError::CutOff))),
-            Poll::Pending => self.poll_deadline(cx).map(|()| Some(Err(BodyError::TimedOut))),
+            Poll::Pending => self.poll_deadline(cx).map(|()| Some(Err(BodyError::TimedOut(BodyTimedOut)))),
         }
     }
 
