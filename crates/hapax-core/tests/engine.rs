@@ -282,7 +282,7 @@ mod over_a_script {
         assert_eq!(played.asked, vec!["swap"; tries.into()]);
         let expected = played.swaps.iter().map(|(expect, _)| *expect);
         assert!(expected.eq(std::iter::once(None).chain((1..tries).map(|number| Some(version(number))))));
-        assert_eq!(played.versions().len(), tries.into(), "every try has a version of its own");
+        assert_eq!(played.versions().len(), usize::from(tries), "every try has a version of its own");
     }
 
     #[test]

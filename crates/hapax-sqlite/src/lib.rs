@@ -44,8 +44,3 @@ mod writer;
 pub use clock::SystemClock;
 pub use options::Options;
 pub use store::Sqlite;
-
-/// The example in the README is compiled and run with the tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

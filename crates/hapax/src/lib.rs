@@ -14,3 +14,8 @@ pub mod clock;
 pub mod http;
 pub mod observe;
 pub mod tokens;
+
+/// The example in the README is compiled with the tests.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

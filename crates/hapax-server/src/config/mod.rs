@@ -9,7 +9,7 @@
 //! | `source`, `environment` | where settings come from |
 //! | `reader` | who wins, and which keys nobody knows |
 //! | `sections`, `read_policy`, `read_scope`, `read_store` | which keys there are |
-//! | `value`, `choice`, `units`, [`pattern`], `network`, `secret` | types of values |
+//! | `value`, `choice`, `units`, `network`, `secret` | types of values |
 //! | `check`, `check_policy` | which values fit together |
 //! | `show`, `reload` | what operators see, and what a reload cannot change |
 
@@ -19,7 +19,6 @@ mod choice;
 mod environment;
 mod model;
 mod network;
-pub mod pattern;
 pub mod policy;
 mod problem;
 mod read_policy;

@@ -13,10 +13,10 @@ use http::{HeaderName, HeaderValue, Method, Uri};
 
 pub use super::choice::{Dialect, JwtAlgorithm, KeySyntax, LogFormat, Mode};
 use super::network::Network;
-use super::pattern::Pattern;
 use super::policy::Policy;
 use super::secret::Secret;
 use super::value::without_query;
+use hapax::http::Pattern;
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq)]

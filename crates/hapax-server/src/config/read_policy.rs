@@ -6,11 +6,11 @@
 use http::Method;
 
 use super::model::Route;
-use super::pattern::Pattern;
 use super::policy::Policy;
 use super::reader::Section;
 use super::source::{Node, Raw};
 use super::value::Size;
+use hapax::http::Pattern;
 
 /// Reads the keys of a policy; what is not said is as in `base`.
 pub(super) fn policy(section: &mut Section<'_, '_>, base: &Policy) -> Policy {

@@ -6,9 +6,9 @@
 use http::Method;
 
 use super::model::{Backend, Config, ScopeKind};
-use super::pattern::Pattern;
 use super::policy::KeyPer;
 use super::{Mode, read_scope};
+use hapax::http::Pattern;
 
 impl Config {
     /// The keys whose new values need a restart; empty where `new` can be put in force as it is.

@@ -14,9 +14,9 @@ use hapax_core::canonical_json::Pointer;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::network::Network;
-use super::pattern::Pattern;
 use super::source::{Node, Raw};
 use super::units;
+use hapax::http::Pattern;
 
 /// The text that stands for "not set".
 const OFF: &str = "off";

@@ -13,13 +13,9 @@ use crate::run::{StartError, other};
 pub(super) fn routes(config: &Config) -> Result<Routes, StartError> {
     let mut routes = Routes::new(route(&config.defaults, config)?);
     for rule in &config.routes {
-        routes = routes.with(&rule.methods, pattern(rule)?, route(&rule.policy, config)?);
+        routes = routes.with(&rule.methods, rule.path.clone(), route(&rule.policy, config)?);
     }
     Ok(routes)
-}
-
-fn pattern(rule: &config::Route) -> Result<hapax::http::Pattern, StartError> {
-    rule.path.as_str().parse().map_err(other)
 }
 
 fn route(policy: &Policy, config: &Config) -> Result<Route, StartError> {

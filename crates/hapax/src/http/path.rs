@@ -12,8 +12,8 @@ pub(crate) fn readings(path: &str) -> Vec<String> {
         return readings;
     }
     let decoded = percent_decoded(path);
-    let once = path.split(';').next().unwrap_or(path).to_owned();
-    for reading in [without_dots(path), without_dots(&decoded), without_dots(&once), decoded] {
+    let bare = path.split(';').next().unwrap_or(path);
+    for reading in [without_dots(path), without_dots(&decoded), without_dots(bare), decoded] {
         if !readings.contains(&reading) {
             readings.push(reading);
         }
@@ -23,7 +23,8 @@ pub(crate) fn readings(path: &str) -> Vec<String> {
 
 /// One reading only.
 pub(crate) fn is_plain(path: &str) -> bool {
-    !path.contains("//") && !path.contains("/.") && !path.contains(['%', ';', '\\'])
+    let ends_in_slash = path.len() > 1 && path.ends_with('/');
+    !ends_in_slash && !path.contains("//") && !path.contains("/.") && !path.contains(['%', ';', '\\'])
 }
 
 /// Without empty and dot segments; a backslash counts as a slash.
@@ -89,9 +90,18 @@ mod tests {
     #[test]
     fn an_ambiguous_path_has_every_reading_a_framework_might_choose() {
         let reads_as_pay = |path: &str| readings(path).iter().any(|reading| reading == "/pay");
-        for path in
-            ["//pay", "/./pay", "/x/../pay", "/%70ay", "/x/%2e%2e/pay", "/%2Fpay", "/pay;v=1", "\\pay", "/../pay"]
-        {
+        for path in [
+            "//pay",
+            "/./pay",
+            "/x/../pay",
+            "/%70ay",
+            "/x/%2e%2e/pay",
+            "/%2Fpay",
+            "/pay;v=1",
+            "\\pay",
+            "/../pay",
+            "/pay/",
+        ] {
             assert!(reads_as_pay(path), "{path} {:?}", readings(path));
         }
         assert!(!reads_as_pay("/%zzpay"));

@@ -1,94 +1,116 @@
-//! Path patterns of routes: `/payments`, `/payments/{id}/capture`, `/v1/{*rest}`.
+//! Path patterns of routes: `/payments/{id}/capture`, `/v1/{*rest}`.
 //!
-//! No regular expressions: a pattern is compared segment by segment, in time linear in the path, whatever the path.
+//! There is no regular expression, so that no pattern can be slow and everybody can see which of two is more specific:
+//! segment by segment a literal beats `{name}`, which beats `{*rest}`. Left to others: normalising the request's path
+//! before it is matched, and what the route does.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+/// Longer patterns are refused: a request's path could hardly be that long.
+const PATTERN_BYTES_MAX: usize = 1024;
+
 /// A path pattern.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Pattern {
-    text: Box<str>,
+    text: String,
     segments: Vec<Segment>,
-    /// Ends in `{*rest}`, which stands for one or more segments.
-    open: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Segment {
-    Literal(Box<str>),
-    Any,
+    Literal(String),
+    /// Exactly one segment that is not empty.
+    Name,
+    /// All that follows, also nothing.
+    Rest,
 }
 
-/// Why a text is no pattern.
+/// How specific a pattern is: the greater one is the route that applies.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Specificity(Vec<u8>);
+
+/// Why a text is no pattern: one cause and one next step.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a path pattern: {cause}")]
-pub struct InvalidPattern {
-    text: String,
-    cause: &'static str,
+#[error("{0}")]
+pub struct InvalidPattern(String);
+
+impl Pattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    ///
+    /// Where the text cannot be a pattern; the error says why, and what to write.
+    pub fn parse(text: &str) -> Result<Self, InvalidPattern> {
+        let Some(path) = text.strip_prefix('/') else { return refuse("does not begin with `/`; put one in front") };
+        if text.len() > PATTERN_BYTES_MAX {
+            return refuse(&format!("has more than {PATTERN_BYTES_MAX} bytes; shorten it"));
+        }
+        let parts: Vec<&str> = path.split('/').collect();
+        let last = parts.len() - 1;
+        let mut names = BTreeSet::new();
+        let mut segments = Vec::with_capacity(parts.len());
+        for (at, part) in parts.into_iter().enumerate() {
+            if part.is_empty() && at != last {
+                return refuse("has an empty segment (`//`); paths are normalised before they are matched");
+            }
+            segments.push(segment(part, at == last, &mut names)?);
+        }
+        Ok(Self { text: text.to_owned(), segments })
+    }
+
+    /// The pattern `/`.
+    #[must_use]
+    pub fn root() -> Self {
+        Self { text: "/".to_owned(), segments: vec![Segment::Literal(String::new())] }
+    }
+
+    /// True where the normalised path (without query) is one that the pattern describes.
+    #[must_use]
+    pub fn matches(&self, path: &str) -> bool {
+        let Some(path) = path.strip_prefix('/') else { return false };
+        let mut parts = path.split('/');
+        for segment in &self.segments {
+            match (segment, parts.next()) {
+                (Segment::Rest, Some(_)) => return true,
+                (Segment::Name, Some(part)) if !part.is_empty() => {}
+                (Segment::Literal(literal), Some(part)) if literal == part => {}
+                _ => return false,
+            }
+        }
+        parts.next().is_none()
+    }
+
+    /// How specific the pattern is.
+    #[must_use]
+    pub fn specificity(&self) -> Specificity {
+        let rank = |segment: &Segment| match segment {
+            Segment::Rest => 0,
+            Segment::Name => 1,
+            Segment::Literal(_) => 2,
+        };
+        Specificity(self.segments.iter().map(rank).collect())
+    }
+
+    /// True where both describe the same paths, whatever their names are.
+    #[must_use]
+    pub fn equals(&self, other: &Self) -> bool {
+        self.segments == other.segments
+    }
+
+    /// The pattern as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
 }
 
 impl FromStr for Pattern {
     type Err = InvalidPattern;
 
     fn from_str(text: &str) -> Result<Self, InvalidPattern> {
-        let invalid = |cause| InvalidPattern { text: text.to_owned(), cause };
-        let rest = text.strip_prefix('/').ok_or_else(|| invalid("begin it with `/`"))?;
-        let mut parts: Vec<&str> = if rest.is_empty() { Vec::new() } else { rest.split('/').collect() };
-        let open = parts.last().is_some_and(|last| last.starts_with("{*") && last.ends_with('}'));
-        if open {
-            parts.pop();
-        }
-        let segments = parts.into_iter().map(segment).collect::<Result<_, _>>().map_err(invalid)?;
-        Ok(Self { text: text.into(), segments, open })
-    }
-}
-
-fn segment(text: &str) -> Result<Segment, &'static str> {
-    let name = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
-    match name {
-        Some(name) if name.starts_with('*') => Err("`{*rest}` can only stand at the end"),
-        Some(name) if !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => {
-            Ok(Segment::Any)
-        }
-        Some(_) => Err("name a placeholder with letters, digits and underscores: `{id}`"),
-        None if text.is_empty() => Err("leave out empty segments"),
-        None if text == "." || text == ".." => Err("leave out dot segments"),
-        None if text.contains(['{', '}', '*', '?', '#', '%', '\\']) => {
-            Err("a segment is plain text or a placeholder such as `{id}`, decoded, without a query")
-        }
-        None => Ok(Segment::Literal(text.into())),
-    }
-}
-
-impl Pattern {
-    /// The pattern as it was written.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// Whether a path matches. A slash at its end does not count.
-    #[must_use]
-    pub fn matches(&self, path: &str) -> bool {
-        let path = path.strip_prefix('/').unwrap_or(path);
-        let path = path.strip_suffix('/').unwrap_or(path);
-        let mut parts = path.split('/').filter(|_| !path.is_empty());
-        for segment in &self.segments {
-            match (segment, parts.next()) {
-                (Segment::Literal(text), Some(part)) if **text == *part => {}
-                (Segment::Any, Some(part)) if !part.is_empty() => {}
-                _ => return false,
-            }
-        }
-        parts.next().is_some() == self.open
-    }
-
-    /// Orders patterns: of two that match a path the greater one says more about it.
-    #[must_use]
-    pub fn specificity(&self) -> impl Ord + use<> {
-        let kinds: Vec<u8> = self.segments.iter().map(|segment| u8::from(*segment != Segment::Any)).collect();
-        (!self.open, kinds.len(), kinds)
+        Self::parse(text)
     }
 }
 
@@ -98,46 +120,155 @@ impl fmt::Display for Pattern {
     }
 }
 
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pattern({:?})", self.text)
+    }
+}
+
+fn segment<'a>(part: &'a str, last: bool, names: &mut BTreeSet<&'a str>) -> Result<Segment, InvalidPattern> {
+    if !part.contains(['{', '}']) {
+        return literal(part);
+    }
+    let Some(inner) = part.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) else {
+        return refuse(&format!("has a segment `{part}` that is only partly a name; write `{{name}}` alone"));
+    };
+    let (name, found) = match inner.strip_prefix('*') {
+        Some(_) if !last => return refuse(&format!("goes on after `{part}`; `{{*name}}` can only stand at the end")),
+        Some(name) => (name, Segment::Rest),
+        None => (inner, Segment::Name),
+    };
+    let begins_well = name.starts_with(|letter: char| letter.is_ascii_alphabetic() || letter == '_');
+    if !begins_well || !name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_') {
+        return refuse(&format!("has a bad name in `{part}`; use letters, digits and underscores"));
+    }
+    if !names.insert(name) {
+        return refuse(&format!("has the name `{name}` twice; rename one"));
+    }
+    Ok(found)
+}
+
+fn literal(part: &str) -> Result<Segment, InvalidPattern> {
+    if part == "." || part == ".." {
+        return refuse("has a dot segment; paths are normalised before they are matched");
+    }
+    if part.contains(['?', '#']) {
+        return refuse("has a query or fragment; a route matches the path only");
+    }
+    if part.contains(['*', '^', '$', '(', '|', '\\', '[']) {
+        return refuse(
+            "looks like a regular expression or glob; write `{name}` for one segment, `{*rest}` for all that follow",
+        );
+    }
+    if let Some(letter) = part.chars().find(|letter| !letter.is_ascii_graphic()) {
+        return refuse(&format!("has the character {letter:?}; percent-encode it"));
+    }
+    check_escapes(part)?;
+    Ok(Segment::Literal(part.to_owned()))
+}
+
+/// A normalised path spells escapes with upper-case digits, and does not escape what needs no escape; a pattern spelled
+/// otherwise would never match.
+fn check_escapes(part: &str) -> Result<(), InvalidPattern> {
+    for (at, _) in part.match_indices('%') {
+        let digits = part.get(at + 1..at + 3).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let Some(digits) = digits else { return refuse("has a `%` without two hexadecimal digits; write `%25`") };
+        let byte = u8::from_str_radix(digits, 16).unwrap_or_default();
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            return refuse(&format!("escapes `{}`, which needs no escape; write it plainly", char::from(byte)));
+        }
+        if digits.bytes().any(|digit| digit.is_ascii_lowercase()) {
+            return refuse(&format!("has the escape `%{digits}`; write `%{}`", digits.to_ascii_uppercase()));
+        }
+    }
+    Ok(())
+}
+
+fn refuse<T>(why: &str) -> Result<T, InvalidPattern> {
+    Err(InvalidPattern(why.to_owned()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn matches(pattern: &str, path: &str) -> bool {
-        pattern.parse::<Pattern>().unwrap().matches(path)
+    fn pattern(text: &str) -> Pattern {
+        Pattern::parse(text).unwrap()
     }
 
     #[test]
-    fn segments_are_compared_one_by_one() {
-        assert!(matches("/", "/"));
-        assert!(matches("/payments", "/payments"));
-        assert!(matches("/payments", "/payments/"));
-        assert!(!matches("/payments", "/payments/1"));
-        assert!(!matches("/payments", "/pay"));
-        assert!(matches("/payments/{id}/capture", "/payments/pi_1/capture"));
-        assert!(!matches("/payments/{id}/capture", "/payments//capture"));
-        assert!(!matches("/payments/{id}/capture", "/payments/a/b/capture"));
-        assert!(matches("/v1/{*rest}", "/v1/a"));
-        assert!(matches("/v1/{*rest}", "/v1/a/b/c"));
-        assert!(!matches("/v1/{*rest}", "/v1"));
-        assert!(matches("/{*rest}", "/a"));
+    fn a_literal_pattern_matches_that_path_only() {
+        let payments = pattern("/payments");
+        assert!(payments.matches("/payments"));
+        for path in ["/", "", "payments", "/payments/", "/payments/1", "/Payments", "/payment", "/paymentss"] {
+            assert!(!payments.matches(path), "{path}");
+        }
+        assert!(pattern("/").matches("/"));
+        assert!(!pattern("/").matches("/a"));
+        assert!(pattern("/a/").matches("/a/"));
     }
 
     #[test]
-    fn literal_text_says_more_than_a_placeholder_and_that_more_than_the_rest() {
-        let specificity = |text: &str| text.parse::<Pattern>().unwrap().specificity();
-        assert!(specificity("/pay/now") > specificity("/pay/{id}"));
-        assert!(specificity("/pay/{id}") > specificity("/pay/{*rest}"));
-        assert!(specificity("/pay/{*rest}") > specificity("/{*rest}"));
+    fn a_name_matches_one_segment_that_is_not_empty() {
+        let capture = pattern("/payments/{id}/capture");
+        assert!(capture.matches("/payments/1/capture"));
+        assert!(capture.matches("/payments/%2F/capture"));
+        for path in ["/payments//capture", "/payments/capture", "/payments/1/2/capture", "/payments/1/capture/"] {
+            assert!(!capture.matches(path), "{path}");
+        }
     }
 
     #[test]
-    fn bad_patterns_say_why() {
-        let cause = |text: &str| text.parse::<Pattern>().unwrap_err().to_string();
-        assert_eq!(cause("pay"), "`pay` is not a path pattern: begin it with `/`");
-        assert_eq!(cause("/a//b"), "`/a//b` is not a path pattern: leave out empty segments");
-        assert_eq!(cause("/{*all}/b"), "`/{*all}/b` is not a path pattern: `{*rest}` can only stand at the end");
-        assert!(cause("/(a+)+$*").contains("plain text or a placeholder"));
-        assert!(cause("/{}").contains("name a placeholder"));
-        assert!(cause("/a%2Fb").contains("decoded"));
+    fn the_rest_matches_all_that_follows_and_also_nothing() {
+        let rest = pattern("/v1/{*rest}");
+        for path in ["/v1/", "/v1/a", "/v1/a/b", "/v1/a//b"] {
+            assert!(rest.matches(path), "{path}");
+        }
+        assert!(!rest.matches("/v1"));
+        assert!(!rest.matches("/v2/a"));
+        assert!(pattern("/{*all}").matches("/"));
+    }
+
+    #[test]
+    fn literals_beat_names_and_names_beat_the_rest() {
+        let order = ["/a/b", "/a/{x}/c", "/a/{x}", "/a/{*x}", "/{x}/b", "/{x}", "/{*x}"];
+        for pair in order.windows(2) {
+            assert!(pattern(pair[0]).specificity() > pattern(pair[1]).specificity(), "{pair:?}");
+        }
+        assert!(pattern("/a/{x}").equals(&pattern("/a/{y}")));
+        assert!(!pattern("/a/{x}").equals(&pattern("/a/{*x}")));
+    }
+
+    #[test]
+    fn a_bad_pattern_is_refused_with_what_to_write() {
+        for (text, why) in [
+            ("", "does not begin with `/`; put one in front"),
+            ("payments", "does not begin with `/`; put one in front"),
+            ("/a//b", "has an empty segment (`//`); paths are normalised before they are matched"),
+            ("/a/../b", "has a dot segment; paths are normalised before they are matched"),
+            ("/a?b=1", "has a query or fragment; a route matches the path only"),
+            ("/a/x{id}", "has a segment `x{id}` that is only partly a name; write `{name}` alone"),
+            ("/a/{id", "has a segment `{id` that is only partly a name; write `{name}` alone"),
+            ("/a/{}", "has a bad name in `{}`; use letters, digits and underscores"),
+            ("/a/{b-c}", "has a bad name in `{b-c}`; use letters, digits and underscores"),
+            ("/{*rest}/b", "goes on after `{*rest}`; `{*name}` can only stand at the end"),
+            ("/{id}/{id}", "has the name `id` twice; rename one"),
+            ("/a b", "has the character ' '; percent-encode it"),
+            ("/é", "has the character 'é'; percent-encode it"),
+            ("/100%", "has a `%` without two hexadecimal digits; write `%25`"),
+            ("/a%2fb", "has the escape `%2f`; write `%2F`"),
+            ("/%41", "escapes `A`, which needs no escape; write it plainly"),
+        ] {
+            assert_eq!(Pattern::parse(text).unwrap_err().to_string(), why, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_regular_expression_is_refused_whatever_it_would_cost() {
+        for text in ["/(a+)+$", "/payments/*", "/^pay", "/a|b", "/[0-9]"] {
+            let why = Pattern::parse(text).unwrap_err().to_string();
+            assert!(why.starts_with("looks like a regular expression or glob"), "{text}: {why}");
+        }
+        assert!(Pattern::parse(&format!("/{}", "a".repeat(PATTERN_BYTES_MAX))).is_err());
     }
 }

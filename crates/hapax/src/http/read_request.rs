@@ -1,10 +1,11 @@
 //! Reading a request: its body, within a limit, and what of it is compared.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hapax_core::fingerprint::Request as Compared;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderMap, IF_MATCH};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, IF_MATCH};
 use http::request::Parts;
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -95,27 +96,47 @@ fn moment_ms(text: &str) -> Option<u64> {
     }
 }
 
-/// The fields that a recipe may name.
-pub(crate) fn fields(parts: &Parts) -> Vec<(&str, &[u8])> {
-    parts.headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect()
+/// The fields of a request that can be compared.
+pub(crate) struct Fields<'a> {
+    /// Those that a recipe may name.
+    all: Vec<(&'a str, &'a [u8])>,
+    content_type: Option<Cow<'a, [u8]>>,
+    content_encoding: Option<Cow<'a, [u8]>>,
+    if_match: Option<Cow<'a, [u8]>>,
+}
+
+/// Reads them, the lines of each joined.
+pub(crate) fn fields(parts: &Parts) -> Fields<'_> {
+    let headers = &parts.headers;
+    Fields {
+        all: headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect(),
+        content_type: joined(headers, &CONTENT_TYPE),
+        content_encoding: joined(headers, &CONTENT_ENCODING),
+        if_match: joined(headers, &IF_MATCH),
+    }
+}
+
+/// A field's lines as one list: whoever is behind may act on the second line, so that it counts like the first.
+fn joined<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, [u8]>> {
+    let mut lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let mut list = Cow::Borrowed(lines.next()?);
+    for line in lines {
+        list.to_mut().extend_from_slice(b", ");
+        list.to_mut().extend_from_slice(line);
+    }
+    Some(list)
 }
 
 /// What of the request can be compared.
-pub(crate) fn compared<'a>(
-    parts: &'a Parts,
-    method: &'a str,
-    fields: &'a [(&'a str, &'a [u8])],
-    body: &'a [u8],
-) -> Compared<'a> {
-    let field = |name| parts.headers.get(name).map(http::HeaderValue::as_bytes);
+pub(crate) fn compared<'a>(parts: &'a Parts, method: &'a str, fields: &'a Fields<'a>, body: &'a [u8]) -> Compared<'a> {
     let host = parts.headers.get(HOST).and_then(|value| value.to_str().ok());
     Compared {
         authority: parts.uri.authority().map(http::uri::Authority::as_str).or(host).unwrap_or_default(),
         query: parts.uri.query(),
-        content_type: field(CONTENT_TYPE),
-        content_encoding: field(CONTENT_ENCODING),
-        if_match: field(IF_MATCH),
-        headers: fields,
+        content_type: fields.content_type.as_deref(),
+        content_encoding: fields.content_encoding.as_deref(),
+        if_match: fields.if_match.as_deref(),
+        headers: &fields.all,
         ..Compared::new(method, parts.uri.path(), body)
     }
 }
@@ -123,7 +144,16 @@ pub(crate) fn compared<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::header::HeaderName;
+
+    #[test]
+    fn every_line_of_a_field_is_compared() {
+        let request = http::Request::post("/").header("if-match", "\"1\"").header("if-match", "\"2\"");
+        let (parts, ()) = request.header("content-type", "text/plain").body(()).unwrap().into_parts();
+        let fields = fields(&parts);
+        let compared = compared(&parts, "POST", &fields, b"");
+        assert_eq!(compared.if_match, Some(b"\"1\", \"2\"".as_slice()));
+        assert_eq!((compared.content_type, compared.content_encoding), (Some(b"text/plain".as_slice()), None));
+    }
 
     #[test]
     fn a_request_that_is_too_old_is_refused() {
