@@ -414,7 +414,7 @@ impl Upstream {
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(60),
             ca_file: None,
-            idle_timeout: Duration::from_secs(2),
+            idle_timeout: Duration::from_secs(1),
             idle_connections_max: count(512),
             h2: true,
             h2c: false,

@@ -66,7 +66,7 @@ impl Default for UpstreamOptions {
         Self {
             connect_timeout: Duration::from_secs(5),
             answer_timeout: Duration::from_secs(60),
-            idle_timeout: Duration::from_secs(2),
+            idle_timeout: Duration::from_secs(1),
             idle_max: 512,
             h2c: false,
             host_of_upstream: false,
