@@ -45,7 +45,7 @@ fn jwt(config: &config::Jwt) -> JwtOptions {
         config::JwtAlgorithm::EdDsa => JwtAlgorithm::EdDsa,
     });
     JwtOptions {
-        issuers: config.issuer.iter().cloned().collect(),
+        issuers: config.issuer.to_vec(),
         audiences: config.audience.clone(),
         claim: config.claim.clone(),
         from: config.token_in.as_ref().map(place),
