@@ -25,6 +25,7 @@ use tokio::time::Instant;
 on_both_stores! {
     an_answer_that_comes_while_the_store_is_down_is_recorded_when_it_is_back
     an_answer_is_recorded_even_where_the_outage_outlives_the_lease
+    a_process_that_is_told_to_end_waits_for_the_store_with_an_answer_in_hand
     nothing_is_forwarded_while_the_store_is_down_and_it_recovers_by_itself
     the_breaker_refuses_at_once_and_closes_by_itself
     a_node_without_requests_is_ready_again_by_itself
@@ -150,7 +151,8 @@ fn an_answer_that_comes_while_the_store_is_down_is_recorded_when_it_is_back(kept
     assert_eq!(refused(&node.send(&pay("k"))), (503, "store-unavailable".into()));
     fragile.up();
     assert_recorded_in_time(&fragile.node, "k");
-    assert_eq!(fragile.node.hapax.metric("hapax_completions_pending"), 0.0);
+    let pending = || fragile.node.hapax.metric("hapax_completions_pending");
+    until("nothing is pending", RECOVERY_MAX, || pending() == 0.0);
 }
 
 fn an_answer_is_recorded_even_where_the_outage_outlives_the_lease(kept: Kept) {
@@ -165,6 +167,21 @@ fn an_answer_is_recorded_even_where_the_outage_outlives_the_lease(kept: Kept) {
     fragile.up();
     // A retry may write `unknown` before the answer comes: late truth beats doubt.
     assert_recorded_in_time(&fragile.node, "k");
+}
+
+fn a_process_that_is_told_to_end_waits_for_the_store_with_an_answer_in_hand(kept: Kept) {
+    let mut fragile = fragile(kept, CONFIG);
+    let first = hold(&fragile.node, "k");
+    fragile.down();
+    fragile.node.ledger.release("k");
+    assert_eq!(refused(&first.join().unwrap()), (409, "outcome-unknown".into()));
+    fragile.node.hapax.signal("TERM");
+    fragile.node.hapax.line_with("finishing what runs");
+    fragile.up();
+    assert_eq!(fragile.node.hapax.wait(), Some(0));
+    fragile.node.hapax.restart();
+    assert!(fragile.node.send(&pay("k")).is_replay(), "it was recorded before the end");
+    fragile.node.ledger.assert_once("k");
 }
 
 fn nothing_is_forwarded_while_the_store_is_down_and_it_recovers_by_itself(kept: Kept) {
