@@ -185,7 +185,7 @@ fn a_process_that_is_told_to_end_waits_for_the_store_with_an_answer_in_hand(kept
 }
 
 fn nothing_is_forwarded_while_the_store_is_down_and_it_recovers_by_itself(kept: Kept) {
-    let mut fragile = fragile(kept, CONFIG);
+    let mut fragile = fragile(kept, &CONFIG.replace("\"1s\"", "\"2s\""));
     assert!(is_ready(&fragile.node));
     let done = fragile.node.send(&pay("done"));
     fragile.down();
