@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use hapax_testkit::ledger::{Answer, Behaviour, Ledger};
 use hapax_testkit::raw_http::{ReadError, Response, request};
+use hapax_testkit::tcp_proxy::TcpProxy;
 use hapax_testkit::wait::holds_within;
 use node::{Kept, Node, on_both_stores, pay, refused, start_with};
 use tempfile::TempDir;
@@ -26,6 +27,7 @@ on_both_stores! {
     a_tls_upstream_that_is_trusted_is_used
     a_tls_upstream_that_is_not_trusted_leaves_the_key_ready
     an_upstream_without_tls_behind_an_https_url_leaves_the_key_ready
+    a_tls_handshake_that_hangs_leaves_the_key_ready
 }
 
 /// Short enough to wait for; longer than any answer here takes.
@@ -261,4 +263,21 @@ fn an_upstream_without_tls_behind_an_https_url_leaves_the_key_ready(kept: Kept) 
     assert_eq!(refused(&wrong.send(&pay("k"))), (502, "upstream-unreachable".into()));
     assert_eq!(refused(&wrong.send(&pay("k"))), (502, "upstream-unreachable".into()), "and not 409");
     node.ledger.assert_never("k");
+}
+
+fn a_tls_handshake_that_hangs_leaves_the_key_ready(kept: Kept) {
+    let authority = Authority::new("127.0.0.1");
+    let ledger = authority.ledger();
+    let line = TcpProxy::in_front_of(ledger.address());
+    let config = format!("{}connect_timeout = \"300ms\"\n", authority.config());
+    let to = format!("https://{}", line.address());
+    let mut node = start_with(kept, |builder| builder.with_upstream(&to).with_config(&config));
+    node.ledger = ledger;
+    line.black_hole(true);
+    assert_eq!(refused(&node.send(&pay("k"))), (502, "upstream-unreachable".into()));
+    node.ledger.assert_never("k");
+    line.heal();
+    let done = node.send(&pay("k"));
+    assert_eq!((done.status, done.is_replay()), (201, false), "{:?}", refused(&done));
+    assert_replayed(&node, "k", &done);
 }

@@ -257,6 +257,44 @@ async fn without_its_store_nothing_runs() {
     assert_eq!(send(&app, request("/pay", "k")).await.status, 201);
 }
 
+/// Refused, because the claim was cut off; the store answers again, and the claim is not there yet.
+async fn cut_off_claim(store: &Fickle, app: &axum::Router) {
+    store.cut_next.store(true, Ordering::SeqCst);
+    let refused = send(app, request("/pay", "k")).await;
+    assert_eq!((refused.status, refused.code().as_str()), (503, "store-unavailable"));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    store.down.store(false, Ordering::SeqCst);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_could_not_be_proved_is_given_back() {
+    for late_ms in [0, 1_000, 3_000] {
+        let (store, work) = setup();
+        let layer = layer(&store);
+        let app = app(&work, layer.clone());
+        cut_off_claim(&store, &app).await;
+        tokio::time::sleep(Duration::from_millis(late_ms)).await;
+        store.let_arrive().await;
+        assert_eq!(only_state(&store).await, State::Running, "by nobody");
+        layer.drain().await;
+        assert_eq!((only_state(&store).await, work.runs()), (State::Ready, 0), "{late_ms} ms late");
+        let retry = send(&app, request("/pay", "k")).await;
+        assert_eq!((retry.status, retry.header("x-attempt"), work.runs()), (201, Some("2"), 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_never_arrives_is_not_looked_for_for_ever() {
+    let (store, work) = setup();
+    let layer = layer(&store);
+    let app = app(&work, layer.clone());
+    cut_off_claim(&store, &app).await;
+    let first = send(&app, request("/pay", "k")).await;
+    layer.drain().await;
+    let retry = send(&app, request("/pay", "k")).await;
+    assert_eq!((retry.is_replay(), retry.body, work.runs()), (true, first.body, 1), "another's claim is left alone");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_could_not_be_recorded_is_recorded_later() {
     let (store, work) = (Fickle::default(), Work::held());

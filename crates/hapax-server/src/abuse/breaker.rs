@@ -105,6 +105,22 @@ impl Breaker {
         Ok(Permit { shared: Arc::clone(&self.shared), generation, reported: false })
     }
 
+    /// True while a claim would be refused. When the pause is over it is false although no claim has shown yet that the
+    /// store answers: where only ready nodes get requests, that claim would otherwise never come.
+    #[must_use]
+    pub fn is_refusing(&self) -> bool {
+        self.is_refusing_at(Instant::now())
+    }
+
+    /// [`Breaker::is_refusing`] at a given time.
+    #[must_use]
+    pub fn is_refusing_at(&self, now: Instant) -> bool {
+        match self.shared.lock().state {
+            State::Closed { .. } => false,
+            State::Open { until } | State::Probing { until } => now < until,
+        }
+    }
+
     /// True while claims are refused, or only one is let through to see.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -255,6 +271,19 @@ mod tests {
         // The count begins anew.
         breaker.admit_at(later).unwrap().report_at(false, later);
         assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn when_the_pause_is_over_it_asks_for_a_claim() {
+        let now = Instant::now();
+        let breaker = opened(now);
+        assert!(breaker.is_refusing_at(now));
+        let later = now + PAUSE_OVER;
+        assert!(!breaker.is_refusing_at(later) && breaker.is_open());
+        let probe = breaker.admit_at(later).unwrap();
+        assert!(breaker.is_refusing_at(later), "one is enough");
+        probe.report_at(true, later);
+        assert!(!breaker.is_refusing_at(later));
     }
 
     #[test]

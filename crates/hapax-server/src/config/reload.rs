@@ -17,7 +17,7 @@ impl Config {
         let (server, other) = (&self.server, &new.server);
         let changed = [
             ("server.from", server.from != other.from),
-            ("server.tls_cert", server.tls.is_some() != other.tls.is_some()),
+            ("server.tls_cert", server.tls != other.tls),
             ("server.connections_max", server.connections_max != other.connections_max),
             ("server.header_count_max", server.header_count_max != other.header_count_max),
             ("server.header_bytes_max", server.header_bytes_max != other.header_bytes_max),
@@ -32,6 +32,8 @@ impl Config {
             ("scope", identity(self) != identity(new)),
             ("key_per", per_route(self) != per_route(new)),
             ("admin.from", self.admin.from != new.admin.from),
+            ("admin.token", self.admin.token != new.admin.token),
+            ("admin.hosts", self.admin.hosts != new.admin.hosts),
             ("log.format", self.log.format != new.log.format),
             ("log.level", self.log.level != new.log.level),
         ];

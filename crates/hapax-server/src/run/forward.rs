@@ -3,22 +3,24 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use arc_swap::ArcSwap;
 use hapax::http::Happened;
 use http::{Request, Response};
 use tower_service::Service;
 
 use crate::proxy::{Body, Failure, Upstream};
 
-/// Sends requests to the upstream.
+/// Sends requests to the upstream, which a reload may replace. What runs stays with the old one.
 #[derive(Clone, Debug)]
 pub(super) struct Forward {
-    upstream: Upstream,
+    upstream: Arc<ArcSwap<Upstream>>,
 }
 
 impl Forward {
-    pub(super) fn new(upstream: Upstream) -> Self {
+    pub(super) fn new(upstream: Arc<ArcSwap<Upstream>>) -> Self {
         Self { upstream }
     }
 }
@@ -33,7 +35,7 @@ impl Service<Request<Body>> for Forward {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let upstream = self.upstream.clone();
+        let upstream = self.upstream.load_full();
         Box::pin(async move {
             let mut response = upstream.send(request).await;
             let happened = match response.extensions().get::<Failure>() {

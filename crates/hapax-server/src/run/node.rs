@@ -3,9 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use hapax::http::{IdempotencyLayer, Settings};
 use hapax_core::address::AddressScheme;
 use metrics_exporter_prometheus::PrometheusHandle;
+use rustls::ClientConfig;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -36,6 +38,7 @@ pub(super) struct Node {
     sources: Sources,
     salt: [u8; 32],
     layer: IdempotencyLayer<AnyStore>,
+    upstream: Arc<ArcSwap<Upstream>>,
     doorkeeper: Arc<Doorkeeper>,
     certificate: Option<Certificate>,
     draining: Arc<AtomicBool>,
@@ -47,6 +50,7 @@ impl Node {
     /// Opens the store and puts everything together. Nothing is served yet.
     pub(super) async fn start(config: Config, sources: Sources) -> Result<Self, StartError> {
         let certificate = config.server.tls.as_ref().map(|tls| Certificate::read(&tls.cert, &tls.key)).transpose()?;
+        let upstream = Arc::new(ArcSwap::from_pointee(upstream(&config)?));
         let store = AnyStore::open(&config.store).await?;
         admin::metrics::set_durability(store.name(), store.durability().0);
         let remembered = addresses::recall(&store).await?;
@@ -69,6 +73,7 @@ impl Node {
             sources,
             salt: remembered.salt,
             layer,
+            upstream,
             doorkeeper,
             certificate,
             draining: Arc::default(),
@@ -95,8 +100,7 @@ impl Node {
 
     /// Serves clients from that socket.
     pub(super) fn serve(&self, listener: TcpListener, shutdown: Shutdown) -> Result<JoinHandle<()>, StartError> {
-        let upstream = Upstream::new(&self.config.upstream.to, upstream_options(&self.config)?).map_err(other)?;
-        let service = Numbered::new(self.layer.layer(Forward::new(upstream)));
+        let service = Numbered::new(self.layer.layer(Forward::new(Arc::clone(&self.upstream))));
         let tls = self.certificate.as_ref().map(Certificate::server_config).transpose()?;
         Ok(tokio::spawn(proxy::serve(listener, tls, listen_options(&self.config), service, shutdown)))
     }
@@ -151,10 +155,12 @@ impl Node {
         }
         let scopes = scopes::build(&new, self.salt).map_err(|error| vec![error.to_string()])?;
         let settings = self.settings(&new, scopes).map_err(|error| vec![error.to_string()])?;
+        let upstream = upstream(&new).map_err(|error| vec![error.to_string()])?;
         if let Some(certificate) = &self.certificate {
             certificate.reload().map_err(|error| vec![error.to_string()])?;
         }
         self.layer.replace(settings);
+        self.upstream.store(Arc::new(upstream));
         *current = new;
         tracing::info!("the configuration was reloaded");
         Ok(())
@@ -163,6 +169,7 @@ impl Node {
     /// Stops accepting, finishes and records what runs, within the drain time; a second signal ends it at once.
     pub(super) async fn end(&self, signals: &mut Signals, shutdown: &Shutdown, serving: JoinHandle<()>) {
         self.draining.store(true, Ordering::SeqCst);
+        let drain = self.current.lock().unwrap_or_else(PoisonError::into_inner).server.drain;
         tracing::info!(running = self.layer.running(), "ending: finishing what runs");
         shutdown.drain();
         let finish = async {
@@ -172,7 +179,7 @@ impl Node {
         };
         let told_again = async { while signals.next().await != Signal::Abandon {} };
         tokio::select! {
-            ended = timeout(self.config.server.drain, finish) => match ended {
+            ended = timeout(drain, finish) => match ended {
                 Ok(()) => tracing::info!("ended: everything that ran is recorded"),
                 Err(_) => tracing::warn!(running = self.layer.running(), "ended before everything was recorded"),
             },
@@ -198,13 +205,13 @@ fn listen_options(config: &Config) -> ListenOptions {
     }
 }
 
-fn upstream_options(config: &Config) -> Result<UpstreamOptions, StartError> {
+fn upstream(config: &Config) -> Result<Upstream, StartError> {
     let upstream = &config.upstream;
     let tls = match upstream.to.scheme_str() {
-        Some("https") => Some(tls::client_config(upstream.ca_file.as_deref())?),
+        Some("https") => Some(trust(upstream)?),
         _ => None,
     };
-    Ok(UpstreamOptions {
+    let options = UpstreamOptions {
         connect_timeout: upstream.connect_timeout,
         answer_timeout: upstream.answer_timeout,
         idle_timeout: upstream.idle_timeout,
@@ -212,7 +219,17 @@ fn upstream_options(config: &Config) -> Result<UpstreamOptions, StartError> {
         h2c: upstream.h2c,
         host_of_upstream: !upstream.keep_host,
         tls,
-    })
+    };
+    Upstream::new(&upstream.to, options).map_err(other)
+}
+
+/// Whom to trust in an upstream, and what to speak with it.
+fn trust(upstream: &config::Upstream) -> Result<Arc<ClientConfig>, StartError> {
+    let mut tls = tls::client_config(upstream.ca_file.as_deref())?;
+    if !upstream.h2 {
+        Arc::make_mut(&mut tls).alpn_protocols = vec![b"http/1.1".to_vec()];
+    }
+    Ok(tls)
 }
 
 pub(super) fn log_format(format: LogFormat) -> logs::Format {

@@ -31,7 +31,7 @@ impl Readiness for Fitness {
             }
             Err(error) => checks.push(Check::failed("store", error.to_string())),
         }
-        checks.push(match self.doorkeeper.breaker.is_open() {
+        checks.push(match self.doorkeeper.breaker.is_refusing() {
             true => Check::failed("breaker", "open: the store failed several times; claims are refused for a while"),
             false => Check::passed("breaker", "closed"),
         });

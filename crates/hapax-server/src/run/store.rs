@@ -30,7 +30,7 @@ impl AnyStore {
         match &config.backend {
             Backend::Memory => Ok(Self::Memory(std::sync::Arc::new(Memory::new(SystemClock)))),
             Backend::Sqlite { path } => {
-                let options = hapax_sqlite::Options::new(path);
+                let options = hapax_sqlite::Options::new(path).with_busy_timeout(config.timeout);
                 // Opening reads and may migrate: not on a thread that serves requests.
                 let opened = tokio::task::spawn_blocking(move || Sqlite::open(&options)).await;
                 opened
@@ -68,7 +68,8 @@ async fn open_postgres(config: &config::Store, url: &str) -> Result<Postgres, St
     let mut options = hapax_postgres::Options::new(url)
         .with_schema(&config.schema)
         .with_connections(config.connections.get() as usize)
-        .with_statement_timeout(config.timeout);
+        .with_statement_timeout(config.timeout)
+        .with_connect_timeout(config.timeout);
     if config.pooler {
         options = options.with_pooler();
     }
@@ -77,7 +78,10 @@ async fn open_postgres(config: &config::Store, url: &str) -> Result<Postgres, St
     }
     let roots = tls::client_config(config.ca_file.as_deref())
         .map_err(|error| StoreError::new("open", ErrorKind::Unsuitable, error.to_string()))?;
-    let connector = tokio_postgres_rustls::MakeRustlsConnect::new((*roots).clone());
+    let mut tls = (*roots).clone();
+    // Newer servers end a handshake that offers them HTTP.
+    tls.alpn_protocols = vec![b"postgresql".to_vec()];
+    let connector = tokio_postgres_rustls::MakeRustlsConnect::new(tls);
     Postgres::open_with_tls(&options, connector).await
 }
 

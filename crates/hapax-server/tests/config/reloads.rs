@@ -37,6 +37,8 @@ fn what_needs_a_restart_is_named() {
         ("[defaults]\nkey_per = \"route\"", vec!["key_per"]),
         ("[[route]]\npath = \"/a\"\nkey_per = \"route\"", vec!["key_per"]),
         ("[admin]\nfrom = \"off\"", vec!["admin.from"]),
+        ("[admin]\ntoken = \"hunter2hunter2hunter2\"", vec!["admin.token"]),
+        ("[admin]\nhosts = [\"hapax.internal\"]", vec!["admin.hosts"]),
         ("[log]\nlevel = \"debug\"", vec!["log.level"]),
     ] {
         assert_eq!(old.needs_restart(&file(text).load()), keys, "{text}");
@@ -44,9 +46,9 @@ fn what_needs_a_restart_is_named() {
 }
 
 #[test]
-fn routes_policies_and_secrets_change_without_a_restart() {
+fn routes_policies_and_the_upstream_change_without_a_restart() {
     let old = without_file().load();
     let text = "mode = \"observe\"\ndialect = \"stripe\"\nanonymous = true\n[upstream]\nanswer_timeout = \"90s\"\n\
-                [admin]\ntoken = \"hunter2hunter2hunter2\"\n[[route]]\npath = \"/a\"\nretention = \"7d\"\n";
+                [[route]]\npath = \"/a\"\nretention = \"7d\"\n";
     assert_eq!(old.needs_restart(&file(text).load()), [""; 0]);
 }

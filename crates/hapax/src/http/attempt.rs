@@ -31,6 +31,9 @@ use crate::observe;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(2);
 
+/// How often a claim that is not in the store is looked for: a write that was cut off arrives soon or never.
+const GIVE_BACK_LOOKS_MAX: usize = 5;
+
 /// How an attempt ended.
 #[derive(Debug)]
 pub(crate) enum End {
@@ -76,6 +79,31 @@ impl<S: Store + 'static> Attempt<S> {
     ) -> Arc<Self> {
         let (shared, route) = (Arc::clone(shared), Arc::clone(route));
         Arc::new(Self { shared, route, at, attempt_id, seen: Mutex::new(Some(reply.seen)) })
+    }
+
+    /// Gives back a claim that may be in the store although nobody could prove it. Nothing was run for it and nothing will
+    /// be, so the key is ready; without this it would be held by nobody, and unknown when the lease has lapsed.
+    pub(crate) fn give_back(shared: &Arc<Shared<S>>, route: &Arc<Route>, at: Address, attempt_id: AttemptId) {
+        let (tasks, shared, route) = (&shared.tasks, Arc::clone(shared), Arc::clone(route));
+        let attempt = Self { shared, route, at, attempt_id, seen: Mutex::new(None) };
+        tasks.spawn(async move { attempt.keep_giving_back().await });
+    }
+
+    async fn keep_giving_back(&self) {
+        let end = End::Fail { error: "claim-not-proved".to_owned(), retry_in_ms: 0 };
+        let (mut pause, mut looks) = (RETRY_FIRST, 0);
+        while looks < GIVE_BACK_LOOKS_MAX {
+            sleep(pause).await;
+            pause = (pause * 2).min(RETRY_LAST);
+            match self.try_record(&end).await {
+                Ok(Answer::Done) => return tracing::info!(id = %self.at.id(), "an unproved claim is given back"),
+                Ok(_) => looks += 1,
+                // While the store is away, nothing is known of the claim.
+                Err(_) => {}
+            }
+            // What was seen then says nothing about a write that arrives later.
+            self.seen.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
     }
 
     /// Does the work, records its end, and says what the client gets.

@@ -8,7 +8,7 @@ use hapax_core::address::{Address, Key, Scope, Space};
 use hapax_core::engine::{EngineError, Reply};
 use hapax_core::fingerprint::Fingerprinter;
 use hapax_core::record::{AttemptId, State};
-use hapax_core::store::{Seen, Store};
+use hapax_core::store::{ErrorKind, Seen, Store};
 use hapax_core::transition::{Answer, Claimant, Event};
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
@@ -128,7 +128,7 @@ where
 
 /// The claim itself, behind rates and breaker.
 async fn claim<S: Store + 'static>(
-    shared: &Shared<S>,
+    shared: &Arc<Shared<S>>,
     settings: &Settings,
     call: &Call,
     at: &Address,
@@ -159,6 +159,11 @@ async fn claim<S: Store + 'static>(
     observe::store_took("claim", begun.elapsed().as_secs_f64());
     if let Some(report) = turn {
         report(!matches!(claimed, Err(EngineError::Store(_))));
+    }
+    if let Err(EngineError::Store(error)) = &claimed
+        && error.kind == ErrorKind::Ambiguous
+    {
+        Attempt::give_back(shared, &call.route, at.clone(), attempt_id);
     }
     claimed.map_err(|error| refused_claim(&error, at))
 }

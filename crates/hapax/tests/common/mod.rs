@@ -2,8 +2,8 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::body::Body;
@@ -22,22 +22,35 @@ use http_body_util::BodyExt;
 use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
+/// A write that is on its way: where, in place of what, and what.
+type CutOff = (Address, Option<Version>, Record);
+
 /// A store that can be taken away.
 #[derive(Clone, Debug)]
 pub(crate) struct Fickle {
     pub(crate) memory: Arc<Memory>,
     pub(crate) down: Arc<AtomicBool>,
+    /// The next write is cut off: it is on its way, nobody is told, and the store is down from then on.
+    pub(crate) cut_next: Arc<AtomicBool>,
+    on_its_way: Arc<Mutex<Option<CutOff>>>,
     pub(crate) clock: FakeClock,
 }
 
 impl Default for Fickle {
     fn default() -> Self {
         let clock = FakeClock::default();
-        Self { memory: Arc::new(Memory::new(clock.clone())), down: Arc::default(), clock }
+        let memory = Arc::new(Memory::new(clock.clone()));
+        Self { memory, down: Arc::default(), cut_next: Arc::default(), on_its_way: Arc::default(), clock }
     }
 }
 
 impl Fickle {
+    /// What was cut off arrives in the store.
+    pub(crate) async fn let_arrive(&self) {
+        let (at, expect, next) = self.on_its_way.lock().unwrap().take().unwrap();
+        self.memory.swap(&at, expect, &next).await.unwrap();
+    }
+
     fn check(&self, op: &'static str) -> Result<(), StoreError> {
         match self.down.load(Ordering::SeqCst) {
             true => Err(StoreError::new(op, ErrorKind::Unavailable, "taken away by the test")),
@@ -49,6 +62,11 @@ impl Fickle {
 impl Store for Fickle {
     async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
         self.check("swap")?;
+        if self.cut_next.swap(false, Ordering::SeqCst) {
+            self.down.store(true, Ordering::SeqCst);
+            *self.on_its_way.lock().unwrap() = Some((at.clone(), expect, next.clone()));
+            return Err(StoreError::new("swap", ErrorKind::Ambiguous, "cut off by the test"));
+        }
         self.memory.swap(at, expect, next).await
     }
     async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
