@@ -1,6 +1,7 @@
 //! Refusals: one status, one stable code, one cause with one next step, as `application/problem+json` (RFC 9457).
 
 use bytes::Bytes;
+use hapax::http::Problem as Known;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 
@@ -33,6 +34,18 @@ impl Problem {
         response
     }
 }
+
+/// One of every code that is said here, whatever its detail; see `docs/problems/<code>.md`.
+pub const ALL: [Problem; 8] = [
+    bad_framing(""),
+    bad_host(""),
+    HEAD_TOO_LARGE,
+    TARGET_TOO_LONG,
+    NO_TUNNELS,
+    REQUEST_TIMEOUT,
+    UPSTREAM_UNREACHABLE,
+    OUTCOME_UNKNOWN,
+];
 
 /// A request whose framing cannot be read in exactly one way.
 pub const fn bad_framing(detail: &'static str) -> Problem {
@@ -87,15 +100,15 @@ pub const BODY_CUT_OFF: Problem = Problem {
 /// Nothing was sent to the upstream.
 pub const UPSTREAM_UNREACHABLE: Problem = Problem {
     status: StatusCode::BAD_GATEWAY,
-    code: "upstream-unreachable",
-    title: "The upstream cannot be reached",
+    code: Known::UpstreamUnreachable.code(),
+    title: Known::UpstreamUnreachable.title(),
     detail: "The request was not sent to the upstream, so nothing happened. Send it again later.",
 };
 
 /// The upstream may have acted on the request.
 pub const OUTCOME_UNKNOWN: Problem = Problem {
     status: StatusCode::GATEWAY_TIMEOUT,
-    code: "outcome-unknown",
-    title: "The outcome is unknown",
+    code: Known::OutcomeUnknown.code(),
+    title: Known::OutcomeUnknown.title(),
     detail: "The request was sent, but no complete answer came back. Find out what happened before sending it again.",
 };
