@@ -23,10 +23,20 @@ pub struct Problem {
 impl Problem {
     /// The answer that tells the client.
     pub fn response(&self) -> Response<Body> {
+        self.document("")
+    }
+
+    /// The same; `request_id` finds it in the logs.
+    pub fn response_to(&self, request_id: &str) -> Response<Body> {
+        self.document(&format!(r#","request_id":"{request_id}""#))
+    }
+
+    fn document(&self, members: &str) -> Response<Body> {
         let Problem { status, code, title, detail } = self;
         let number = status.as_u16();
-        let text =
-            format!(r#"{{"type":"urn:hapax:problem:{code}","title":"{title}","status":{number},"detail":"{detail}"}}"#);
+        let text = format!(
+            r#"{{"type":"urn:hapax:problem:{code}","title":"{title}","status":{number},"detail":"{detail}"{members}}}"#
+        );
         let mut response = Response::new(Body::from(Bytes::from(text)));
         *response.status_mut() = *status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
