@@ -36,6 +36,7 @@ pub(crate) async fn run(shared: Arc<Shared>, queue: Arc<Queue>) {
     let mut crowded = false;
     while let Some(Batch { flights, seat }) = queue.next(crowded).await {
         crowded = flights.len() > 1;
+        metrics::histogram!("hapax_batch_rows", "store" => "postgres").record(flights.len() as f64);
         let mut work = pin!(write(&shared, flights));
         if timeout(SLOW, &mut work).await.is_err() {
             seat.give_up();

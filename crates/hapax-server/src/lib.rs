@@ -9,6 +9,7 @@
 //! | [`admin`] | the listener for operators: health and metrics |
 //! | [`abuse`] | rates per caller, the most busy callers, the circuit breaker |
 //! | [`run`] | starting, reloading, draining |
+//! | [`network`] | networks in CIDR notation: whose word is believed |
 //! | [`logs`] | what is logged, and how |
 //! | [`audit_routes`] | `hapax routes`: what is called without protection |
 
@@ -18,6 +19,7 @@ pub mod audit_routes;
 pub mod cli;
 pub mod config;
 pub mod logs;
+pub mod network;
 pub mod proxy;
 pub mod run;
 pub mod scope;

@@ -4,7 +4,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
-#[allow(unused_macros, unused_imports, reason = "these inputs do not depend on the store")]
 mod node;
 
 use std::net::SocketAddr;

@@ -207,7 +207,7 @@ async fn a_client_cannot_remove_what_safety_rests_on_by_naming_it() {
 }
 
 const FORGED: &str = "GET / HTTP/1.1\r\nHost: shop\r\nX-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: https\r\n\
-    X-Forwarded-Host: evil\r\nForwarded: for=6.6.6.6\r\n\r\n";
+    X-Forwarded-Host: evil\r\nForwarded: for=6.6.6.6\r\nX-Forwarded-Port: 99\r\n\r\n";
 
 #[tokio::test]
 async fn forged_forwarding_fields_are_replaced() {
@@ -219,6 +219,7 @@ async fn forged_forwarding_fields_are_replaced() {
     assert_eq!(seen.fields("x-forwarded-proto"), ["http"]);
     assert_eq!(seen.fields("x-forwarded-host"), ["shop"]);
     assert_eq!(seen.fields("forwarded"), ["for=127.0.0.1;host=\"shop\";proto=http"]);
+    assert_eq!(seen.field("x-forwarded-port"), None);
 }
 
 #[tokio::test]
@@ -231,9 +232,10 @@ async fn what_a_trusted_peer_says_is_kept_and_added_to() {
     client.send(FORGED).await;
     client.answer().await;
     let seen = ledger.only();
-    assert_eq!(seen.fields("x-forwarded-for"), ["6.6.6.6", "127.0.0.1"]);
+    assert_eq!(seen.fields("x-forwarded-for"), ["6.6.6.6, 127.0.0.1"]);
     assert_eq!((seen.fields("x-forwarded-proto"), seen.fields("x-forwarded-host")), (vec!["https"], vec!["evil"]));
-    assert_eq!(seen.fields("forwarded"), ["for=6.6.6.6", "for=127.0.0.1;host=\"shop\";proto=http"]);
+    assert_eq!(seen.field("x-forwarded-port"), Some("99"));
+    assert_eq!(seen.fields("forwarded"), ["for=6.6.6.6, for=127.0.0.1;host=\"shop\";proto=http"]);
 }
 
 #[tokio::test]
@@ -570,6 +572,104 @@ async fn a_request_is_never_sent_twice() {
             assert_eq!(client.answer().await.status(), expected, "in round {round}");
         }
         assert_eq!(executed.load(Ordering::SeqCst), round * 2);
+    }
+}
+
+/// An upstream that counts every request by its id, and then answers, cuts, resets or breaks off, by the id.
+async fn moody(counts: Arc<Vec<AtomicUsize>>) -> std::net::SocketAddr {
+    scripted(move |mut wire| {
+        let counts = Arc::clone(&counts);
+        async move {
+            while let Some(request) = wire.message().await {
+                let id: usize = request.field("x-id").unwrap().parse().unwrap();
+                counts[id].fetch_add(1, Ordering::SeqCst);
+                match id % 7 {
+                    0 => return reset(wire.stream),
+                    1 => return,
+                    2 => return wire.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhello").await,
+                    // Answers, and then closes the connection that is idle now.
+                    3 => return wire.send(OK).await,
+                    _ => wire.send(OK).await,
+                }
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_is_sent_twice_whatever_the_upstream_does_under_load() {
+    const CLIENTS: usize = 16;
+    const REQUESTS: usize = 150;
+    let counts: Arc<Vec<AtomicUsize>> = Arc::new((0..CLIENTS * REQUESTS).map(|_| AtomicUsize::new(0)).collect());
+    let proxy = proxy(moody(Arc::clone(&counts)).await).await;
+    let mut clients = Vec::new();
+    for client in 0..CLIENTS {
+        let (addr, counts) = (proxy.addr, Arc::clone(&counts));
+        clients.push(tokio::spawn(async move {
+            let mut wire = Wire::connect(addr).await;
+            for id in client * REQUESTS..(client + 1) * REQUESTS {
+                wire.send(format!("POST /pay HTTP/1.1\r\nHost: a\r\nX-Id: {id}\r\nContent-Length: 2\r\n\r\nhi")).await;
+                let answer = wire.message().await;
+                let seen = counts[id].load(Ordering::SeqCst);
+                match answer {
+                    Some(answer) if answer.status() == 200 => assert_eq!(seen, 1, "{id} was answered"),
+                    Some(answer) if answer.field("x-failure") == Some("nothing-sent") => assert_eq!(seen, 0, "{id}"),
+                    Some(answer) => assert_eq!((answer.status(), answer.field("x-failure")), (504, Some("doubt"))),
+                    None => wire = Wire::connect(addr).await,
+                }
+            }
+        }));
+    }
+    for client in clients {
+        client.await.unwrap();
+    }
+    assert!(counts.iter().all(|count| count.load(Ordering::SeqCst) <= 1));
+    let answered = counts.iter().filter(|count| count.load(Ordering::SeqCst) == 1).count();
+    assert!(answered > CLIENTS * REQUESTS * 9 / 10, "only {answered} arrived");
+}
+
+#[tokio::test]
+async fn an_answer_before_the_end_of_the_request_is_passed_on() {
+    let upstream = scripted(|mut wire| async move {
+        wire.head().await;
+        wire.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig").await;
+        wire.until_closed().await;
+    })
+    .await;
+    let proxy = proxy(upstream).await;
+    let mut client = Wire::connect(proxy.addr).await;
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nhello").await;
+    let answer = client.answer().await;
+    assert_eq!((answer.status(), answer.text().as_str()), (413, "big"));
+    // What was to come of the body is never taken for a request.
+    let _ = client.stream.write_all(GET.as_bytes()).await;
+    assert!(client.is_closed().await);
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_in_its_body_leaves_no_whole_request() {
+    let (ledger, proxy, mut client) = setup().await;
+    client.send("POST /pay HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhell").await;
+    reset(client.stream);
+    let mut other = Wire::connect(proxy.addr).await;
+    assert!(other.is_in_step().await);
+    assert_eq!(ledger.only().first_line(), "GET /in-step HTTP/1.1");
+}
+
+#[tokio::test]
+async fn an_answer_without_a_length_ends_with_its_connection() {
+    let upstream = scripted(|mut wire| async move {
+        wire.message().await;
+        wire.send("HTTP/1.0 200 OK\r\n\r\nhello").await;
+    })
+    .await;
+    let proxy = proxy(upstream).await;
+    let mut client = Wire::connect(proxy.addr).await;
+    for _ in 0..3 {
+        client.send(GET).await;
+        let answer = client.answer().await;
+        assert_eq!((answer.status(), answer.text().as_str()), (200, "hello"));
     }
 }
 

@@ -283,6 +283,15 @@ async fn a_connection_that_takes_too_long_means_that_nothing_was_sent() {
     assert_eq!(failure(&response), Failure::NothingSent { why: "connecting took too long" });
 }
 
+#[tokio::test]
+async fn a_name_that_cannot_be_resolved_means_that_nothing_was_sent() {
+    // Too long for a label, so nobody is asked.
+    let url = format!("http://{}.invalid", "a".repeat(64)).parse().unwrap();
+    let response = Upstream::new(&url, UpstreamOptions::default()).unwrap().send(post()).await;
+    assert_eq!(response.status(), 502);
+    assert_eq!(failure(&response), Failure::NothingSent { why: "the upstream's name cannot be resolved" });
+}
+
 /// A certificate for `localhost` that signs itself, as files.
 struct Papers {
     dir: TempDir,

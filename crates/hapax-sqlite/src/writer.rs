@@ -118,6 +118,7 @@ impl Writer {
     }
 
     fn write(&mut self, batch: Vec<Waiting>) {
+        metrics::histogram!("hapax_batch_rows", "store" => "sqlite").record(batch.len() as f64);
         match self.transaction(|connection, now| {
             let mut end = End::default();
             let writes = batch.iter().map(|(write, _)| rows::swap(connection, write, now.at, &mut end));

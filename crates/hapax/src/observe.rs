@@ -19,6 +19,11 @@ pub(crate) fn passed_through(why: &'static str) {
     metrics::counter!("hapax_passed_through_total", "why" => why).increment(1);
 }
 
+/// A request ran unprotected because it had no key, where keys are optional.
+pub(crate) fn unprotected() {
+    metrics::counter!("hapax_unprotected_total").increment(1);
+}
+
 /// What would have happened to a request that is only observed.
 pub(crate) fn observed(outcome: &'static str) {
     metrics::counter!("hapax_observed_total", "outcome" => outcome).increment(1);

@@ -426,6 +426,24 @@ async fn what_is_only_observed_is_neither_refused_nor_replayed() {
 }
 
 #[tokio::test]
+async fn a_long_cause_of_doubt_does_not_keep_the_doubt_from_being_recorded() {
+    let (store, work) = setup();
+    let runs = work.runs.clone();
+    let handler = move || async move {
+        runs.fetch_add(1, Ordering::SeqCst);
+        let mut response = http::Response::new(Body::from("ok"));
+        let why = "a cause that is told at such length that no record would keep it as the word that it wants";
+        response.extensions_mut().insert(hapax::http::Happened::Unknown { why });
+        response
+    };
+    let app = axum::Router::new().route("/pay", axum::routing::post(handler)).layer(layer(&store));
+    assert_eq!(send(&app, request("/pay", "k")).await.body, "ok");
+    assert_eq!(only_state(&store).await, State::Unknown, "and it is not left running");
+    assert_eq!(send(&app, request("/pay", "k")).await.code(), "outcome-unknown");
+    assert_eq!(work.runs(), 1);
+}
+
+#[tokio::test]
 async fn labels_are_recorded_with_the_claim() {
     let (store, work) = setup();
     let label = LabelSource { name: "amount".into(), in_answer: false, pointer: "/amount".into() };

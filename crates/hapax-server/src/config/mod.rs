@@ -9,7 +9,7 @@
 //! | `source`, `environment` | where settings come from |
 //! | `reader` | who wins, and which keys nobody knows |
 //! | `sections`, `read_policy`, `read_scope`, `read_store` | which keys there are |
-//! | `value`, `choice`, `units`, `network`, `secret` | types of values |
+//! | `value`, `choice`, `units`, `secret` | types of values |
 //! | `check`, `check_policy` | which values fit together |
 //! | `show`, `reload` | what operators see, and what a reload cannot change |
 
@@ -18,7 +18,6 @@ mod check_policy;
 mod choice;
 mod environment;
 mod model;
-mod network;
 pub mod policy;
 mod problem;
 mod read_policy;
@@ -33,12 +32,12 @@ mod source;
 mod units;
 mod value;
 
+pub use crate::network::{InvalidNetwork, Network};
 pub use hapax_core::record::OnLapse;
 pub use model::{
     Admin, Ask, Backend, Config, Cors, Dialect, FingerprintKeys, HmacKey, Jwt, JwtAlgorithm, JwtKeys, KeySyntax, Keys,
     Log, LogFormat, Mode, Place, Route, Scope, ScopeKind, Server, Store, Tls, Upstream,
 };
-pub use network::{InvalidNetwork, Network};
 pub use policy::Policy;
 pub use problem::{ConfigErrors, Origin, Problem};
 pub use reader::Setting;

@@ -12,10 +12,10 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue, Method, Uri};
 
 pub use super::choice::{Dialect, JwtAlgorithm, KeySyntax, LogFormat, Mode};
-use super::network::Network;
 use super::policy::Policy;
 use super::secret::Secret;
 use super::value::without_query;
+use crate::network::Network;
 use hapax::http::Pattern;
 
 /// Everything that can be configured.

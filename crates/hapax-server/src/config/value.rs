@@ -13,9 +13,9 @@ use std::time::Duration;
 use hapax_core::canonical_json::Pointer;
 use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 
-use super::network::Network;
 use super::source::{Node, Raw};
 use super::units;
+use crate::network::Network;
 use hapax::http::Pattern;
 
 /// The text that stands for "not set".

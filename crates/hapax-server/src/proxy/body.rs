@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hapax::http::BodyTimedOut;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -35,7 +36,7 @@ enum Kind {
 pub enum BodyError {
     /// The sender made no progress for too long.
     #[error("the body did not arrive in time")]
-    TimedOut,
+    TimedOut(#[source] BodyTimedOut),
     /// The framing of the body cannot be understood.
     #[error("the body's framing is malformed")]
     Malformed,
@@ -51,7 +52,7 @@ impl BodyError {
     /// What to tell a client whose request's body failed in this way.
     pub fn as_problem(&self) -> Problem {
         match self {
-            BodyError::TimedOut => problem::REQUEST_TIMEOUT,
+            BodyError::TimedOut(_) => problem::REQUEST_TIMEOUT,
             BodyError::Malformed => {
                 problem::bad_framing("The body's chunks are malformed. Send a well-formed request.")
             }
@@ -62,7 +63,7 @@ impl BodyError {
     /// The same failure again, without the cause.
     pub(super) fn same(&self) -> Self {
         match self {
-            BodyError::TimedOut => BodyError::TimedOut,
+            BodyError::TimedOut(_) => BodyError::TimedOut(BodyTimedOut),
             BodyError::Malformed => BodyError::Malformed,
             BodyError::CutOff | BodyError::Other(_) => BodyError::CutOff,
         }
@@ -73,7 +74,7 @@ impl BodyError {
         let cause = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
         match cause.map(std::io::Error::kind) {
             Some(std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput) => BodyError::Malformed,
-            Some(std::io::ErrorKind::TimedOut) => BodyError::TimedOut,
+            Some(std::io::ErrorKind::TimedOut) => BodyError::TimedOut(BodyTimedOut),
             _ => BodyError::CutOff,
         }
     }
@@ -242,7 +243,7 @@ impl Received {
             self.waiting = true;
         }
         match &mut self.timer {
-            Some(timer) => timer.as_mut().poll(cx).map(|()| Some(Err(BodyError::TimedOut))),
+            Some(timer) => timer.as_mut().poll(cx).map(|()| Some(Err(BodyError::TimedOut(BodyTimedOut)))),
             None => Poll::Pending,
         }
     }

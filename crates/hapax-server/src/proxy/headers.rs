@@ -8,16 +8,16 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHORIZATION, TE,
-    TRANSFER_ENCODING, UPGRADE, VIA,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
+    UPGRADE, VIA,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, response};
 
 use super::Peer;
-use super::networks::Networks;
 use super::problem::{self, Problem};
+use crate::network::Network;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -41,27 +41,26 @@ pub(super) enum Wish {
 
 /// Makes a request ready for the service, and for the upstream behind it: one host, a target in origin form, no fields of
 /// the client's connection, and true forwarding fields.
-pub(super) fn arrive(parts: &mut Parts, peer: Peer, trusted: &Networks) -> Result<Wish, Problem> {
+pub(super) fn arrive(parts: &mut Parts, peer: Peer, trusted: &[Network]) -> Result<Wish, Problem> {
     settle_host(parts)?;
     let websocket = is_websocket(parts);
     remove_connection_fields(&mut parts.headers);
     parts.headers.remove(HTTP2_SETTINGS);
     parts.headers.remove(PROXY_AUTHORIZATION);
     parts.headers.remove(IDEMPOTENCY_ATTEMPT);
-    // We answer it ourselves, when the body is wanted.
-    parts.headers.remove(EXPECT);
     if websocket {
         parts.headers.insert(UPGRADE, WEBSOCKET);
     }
-    say_who_sends(&mut parts.headers, peer, trusted.contain(peer.addr.ip()));
+    say_who_sends(&mut parts.headers, peer, trusted.iter().any(|network| network.contains(peer.addr.ip())));
     parts.headers.append(VIA, via(parts.version));
     Ok(if websocket { Wish::WebSocket } else { Wish::Answer })
 }
 
-/// Makes the upstream's answer ready for the client.
-pub(super) fn leave(headers: &mut HeaderMap, version: Version) {
-    remove_connection_fields(headers);
-    headers.append(VIA, via(version));
+/// Makes the upstream's answer ready for the client, to whom we speak our own version.
+pub(super) fn leave(parts: &mut response::Parts) {
+    remove_connection_fields(&mut parts.headers);
+    parts.headers.append(VIA, via(parts.version));
+    parts.version = Version::HTTP_11;
 }
 
 /// How the message came to us.
@@ -156,46 +155,51 @@ fn is_protected(name: &HeaderName) -> bool {
         || name.as_str().starts_with("x-forwarded-")
 }
 
-/// Sets `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded`. What a trusted peer said of those before it is kept.
+/// Sets `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded`. What a trusted peer said of those before it is kept; what
+/// anybody else said, in these or any other `X-Forwarded-` field, is not.
 fn say_who_sends(headers: &mut HeaderMap, peer: Peer, trusted: bool) {
+    if !trusted {
+        remove_forwarding_fields(headers);
+    }
     let proto = if peer.tls { "https" } else { "http" };
     let ip = peer.addr.ip();
     let element = forwarded_element(ip, proto, headers.get(HOST));
-    let address = HeaderValue::try_from(ip.to_string());
-    if trusted {
-        if let Ok(address) = address {
-            headers.append(X_FORWARDED_FOR, address);
-        }
-        if let Ok(element) = element {
-            headers.append(FORWARDED, element);
-        }
-    } else {
-        // Of a value that cannot be written, the sender's must not stay either.
-        replace(headers, X_FORWARDED_FOR, address.ok());
-        replace(headers, FORWARDED, element.ok());
-    }
-    if !trusted || !headers.contains_key(X_FORWARDED_PROTO) {
+    add_to_list(headers, X_FORWARDED_FOR, ip.to_string());
+    add_to_list(headers, FORWARDED, element);
+    if !headers.contains_key(X_FORWARDED_PROTO) {
         headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
     }
-    if !trusted || !headers.contains_key(X_FORWARDED_HOST) {
-        let host = headers.get(HOST).cloned();
-        replace(headers, X_FORWARDED_HOST, host);
+    if !headers.contains_key(X_FORWARDED_HOST)
+        && let Some(host) = headers.get(HOST).cloned()
+    {
+        headers.insert(X_FORWARDED_HOST, host);
     }
 }
 
-fn replace(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
-    match value {
-        Some(value) => drop(headers.insert(name, value)),
-        None => drop(headers.remove(name)),
+fn remove_forwarding_fields(headers: &mut HeaderMap) {
+    headers.remove(FORWARDED);
+    let is_forwarding = |name: &HeaderName| name.as_str().starts_with("x-forwarded-");
+    while let Some(name) = headers.keys().find(|name| is_forwarding(name)).cloned() {
+        headers.remove(name);
+    }
+}
+
+/// Adds an element to the end of a list, in one line, since not every upstream reads more than one.
+fn add_to_list(headers: &mut HeaderMap, name: HeaderName, element: String) {
+    let mut list = Vec::new();
+    for value in headers.get_all(&name) {
+        list.extend_from_slice(value.as_bytes());
+        list.extend_from_slice(b", ");
+    }
+    let list = if list.is_empty() { element.into_bytes() } else { [list, element.into_bytes()].concat() };
+    // An address is always a valid value, and so is what was one before.
+    if let Ok(value) = HeaderValue::try_from(list) {
+        headers.insert(name, value);
     }
 }
 
 /// As RFC 7239 writes it: `for=192.0.2.1;host="example.org:8080";proto=http`.
-fn forwarded_element(
-    ip: IpAddr,
-    proto: &str,
-    host: Option<&HeaderValue>,
-) -> Result<HeaderValue, http::header::InvalidHeaderValue> {
+fn forwarded_element(ip: IpAddr, proto: &str, host: Option<&HeaderValue>) -> String {
     let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
     let mut element = String::with_capacity(64 + host.len());
     // Writing to a string cannot fail.
@@ -209,5 +213,5 @@ fn forwarded_element(
         let _ = write!(element, ";host=\"{host}\"");
     }
     let _ = write!(element, ";proto={proto}");
-    HeaderValue::try_from(element)
+    element
 }

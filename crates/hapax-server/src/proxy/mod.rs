@@ -8,7 +8,6 @@
 //! | [`upstream`] | sends a request once, and says what a failure means |
 //! | [`body`] | one body type for both directions |
 //! | [`tls`] | certificates and trust, from files |
-//! | [`networks`] | peers that may say who is behind them |
 //! | [`problem`] | refusals as `application/problem+json` |
 //!
 //! A request passes `listen` → (the layer) → `upstream`. By the time the service gets it, its `Host` is checked, its
@@ -18,7 +17,6 @@
 pub mod body;
 pub mod headers;
 pub mod listen;
-pub mod networks;
 pub mod problem;
 pub mod tls;
 pub mod upstream;

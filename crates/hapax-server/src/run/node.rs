@@ -194,7 +194,7 @@ fn listen_options(config: &Config) -> ListenOptions {
         idle_time: server.keep_alive,
         streams_max: server.h2_streams_max.get(),
         resets_max: server.h2_resets_max.get() as usize,
-        trusted_peers: server.trusted_peers.iter().filter_map(|network| network.to_string().parse().ok()).collect(),
+        trusted_peers: server.trusted_peers.clone(),
     }
 }
 

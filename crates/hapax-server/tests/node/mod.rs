@@ -1,6 +1,6 @@
 //! The binary between a raw client and an upstream that keeps its own ledger, on either store.
 
-#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(dead_code, unused_macros, unused_imports, reason = "each test binary uses a part of it")]
 
 use hapax_testkit::hapax::{Builder, Hapax};
 use hapax_testkit::ledger::Ledger;

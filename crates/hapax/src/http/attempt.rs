@@ -12,8 +12,8 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use hapax_core::address::Address;
 use hapax_core::engine::{EngineError, Reply};
-use hapax_core::record::{AttemptId, Label, Outcome};
-use hapax_core::store::{Seen, Store};
+use hapax_core::record::{AttemptId, Body as Recorded, Label, Outcome};
+use hapax_core::store::{ErrorKind, Seen, Store};
 use hapax_core::transition::{Answer, Event};
 use http::{Response, StatusCode};
 use http_body::Body;
@@ -37,6 +37,20 @@ pub(crate) enum End {
     Complete { outcome: Arc<Outcome>, labels: Vec<Label> },
     Fail { error: String, retry_in_ms: u64 },
     Doubt { error: String },
+}
+
+impl End {
+    /// The same end with nothing in it that a store could refuse: what cannot be kept must not stay unrecorded.
+    fn bare(&self) -> Self {
+        match self {
+            Self::Complete { outcome, .. } => {
+                let outcome = Outcome { status: outcome.status, headers: Vec::new(), body: Recorded::NotKept };
+                Self::Complete { outcome: Arc::new(outcome), labels: Vec::new() }
+            }
+            Self::Fail { retry_in_ms, .. } => Self::Fail { error: "failed".to_owned(), retry_in_ms: *retry_in_ms },
+            Self::Doubt { .. } => Self::Doubt { error: "doubtful".to_owned() },
+        }
+    }
 }
 
 /// An attempt that holds a claim.
@@ -156,7 +170,12 @@ impl<S: Store + 'static> Attempt<S> {
 
     /// Records the end. An error is what the client gets instead of the answer.
     async fn record(self: &Arc<Self>, end: End) -> Result<(), Refusal> {
-        let recorded = self.try_record(&end).await;
+        let mut recorded = self.try_record(&end).await;
+        let mut end = end;
+        if matches!(&recorded, Err(EngineError::Store(error)) if error.kind == ErrorKind::Invalid) {
+            end = end.bare();
+            recorded = self.try_record(&end).await;
+        }
         match recorded {
             Ok(answer) => self.tell(answer, &end),
             Err(error) => {

@@ -79,7 +79,11 @@ impl<B: Body<Data = Bytes>> Body for AnswerBody<B> {
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Whole { bytes, .. } => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
+            // A length that is announced leaves no room for trailers.
+            Kind::Whole { trailers: Some(_), .. } => SizeHint::default(),
+            Kind::Whole { bytes, trailers: None } => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
             Kind::Passed { body } => body.size_hint(),
             Kind::Begun { begun, rest } => {
                 let read = begun.iter().map(|bytes| bytes.len() as u64).sum::<u64>();

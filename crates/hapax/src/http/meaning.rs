@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use hapax_core::limits::ERROR_CODE_CHARS_MAX;
 use http::StatusCode;
 use http::header::{HeaderMap, RETRY_AFTER};
 
@@ -32,8 +33,8 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 /// What becomes of the key, with a word for why.
 pub(crate) fn of(status: StatusCode, happened: Option<Happened>, route: &Route) -> (Then, String) {
     match happened {
-        Some(Happened::No { why }) => return (Then::Ready, why.to_owned()),
-        Some(Happened::Unknown { why }) => return (Then::Unknown, why.to_owned()),
+        Some(Happened::No { why }) => return (Then::Ready, short(why)),
+        Some(Happened::Unknown { why }) => return (Then::Unknown, short(why)),
         None => {}
     }
     let then = match status {
@@ -43,6 +44,11 @@ pub(crate) fn of(status: StatusCode, happened: Option<Happened>, route: &Route) 
         _ => Then::Completed,
     };
     (then, format!("status-{}", status.as_u16()))
+}
+
+/// As much of a cause as a record keeps.
+fn short(why: &str) -> String {
+    why.chars().take(ERROR_CODE_CHARS_MAX).collect()
 }
 
 /// When the next attempt may start: what the answer asks for, in seconds, and otherwise at once.

@@ -75,6 +75,7 @@ pub use key::{IDEMPOTENCY_KEY, KeyFormat, KeyRules, KeySyntax};
 pub use layer::{IdempotencyLayer, Settings};
 pub use meaning::Happened;
 pub use pattern::{InvalidPattern, Pattern, Specificity};
+pub use read_request::BodyTimedOut;
 pub use refusal::{Problem, Refusal};
 pub use replay::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
 pub use route::{InFlight, KeyPer, LabelSource, Mode, RequestAge, Route, Routes, Then};

@@ -19,6 +19,11 @@ const DRAIN_BYTES_MAX: usize = 256 * 1024;
 /// How long a refused request's body may take. Its client is waiting for the refusal.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 
+/// In the chain of causes of a body's error: its sender made no progress for too long. The client then gets 408.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its sender made no progress for too long")]
+pub struct BodyTimedOut;
+
 /// The whole body.
 pub(crate) async fn body<B>(parts: &Parts, body: B, bytes_max: usize) -> Result<Bytes, Refusal>
 where
@@ -35,11 +40,22 @@ where
     match Limited::new(body, bytes_max).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
+        Err(error) if timed_out(&*error) => Err(Refusal::new(
+            Problem::BodyIncomplete,
+            "the body made no progress for too long; nothing was run; send the request again",
+        )
+        .with_status(http::StatusCode::REQUEST_TIMEOUT)),
         Err(_) => Err(Refusal::new(
             Problem::BodyIncomplete,
             "the body ended before it was complete; nothing was run; send the request again",
         )),
     }
+}
+
+/// Whether a body failed because its sender was too slow.
+fn timed_out(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut chain = std::iter::successors(Some(error), |error| error.source());
+    chain.any(<dyn std::error::Error>::is::<BodyTimedOut>)
 }
 
 fn too_large(bytes_max: usize) -> Refusal {

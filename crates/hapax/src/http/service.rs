@@ -78,6 +78,12 @@ where
         let inner = std::mem::replace(&mut self.inner, clone);
         let settings = self.shared.settings();
         let route = settings.routes.find(request.method(), request.uri().path(), request.headers()).cloned();
+        if !request.method().is_safe() {
+            let (method, path) = (request.method().as_str(), request.uri().path());
+            let has_key = settings.key_headers.iter().any(|name| request.headers().contains_key(name));
+            // What `hapax routes --log` reads.
+            tracing::debug!(method, path, has_key, "a state-changing request");
+        }
         match route {
             Some(route) if route.protected && route.mode == Mode::Enforce => {
                 Box::pin(protect(Arc::clone(&self.shared), settings, route, inner, request))
@@ -122,6 +128,7 @@ where
 {
     let found = key::read(request.headers(), &settings.key_headers, &route.key_rules, clock::wall_ms());
     if matches!(found, Ok(None)) && !route.required {
+        observe::unprotected();
         return pass(inner, request, "no-key").await;
     }
     let (parts, body) = request.into_parts();

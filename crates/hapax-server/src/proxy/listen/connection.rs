@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{Accept, TlsAcceptor};
 use tower_service::Service;
 
 use super::guarded::Guarded;
@@ -75,15 +75,27 @@ pub(super) async fn run<S, B>(
 {
     // Without it answers are only later.
     let _ = stream.set_nodelay(true);
+    // In boxes, because the future of an encrypted connection is several times as large as the other.
     match &terms.tls {
-        None => talk(&terms, service, stream, Guest { peer: peer(addr, false), place }, None).await,
+        None => Box::pin(talk(&terms, service, stream, Guest { peer: peer(addr, false), place }, None)).await,
         Some(tls) => {
-            if let Ok(Ok(stream)) = timeout(terms.options.head_time, tls.accept(stream)).await {
-                let multiplexed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-                let protocol = if multiplexed { Protocol::Http2 } else { Protocol::Http1 };
-                talk(&terms, service, stream, Guest { peer: peer(addr, true), place }, Some(protocol)).await;
-            }
+            Box::pin(talk_encrypted(&terms, service, tls.accept(stream), Guest { peer: peer(addr, true), place }))
+                .await;
         }
+    }
+}
+
+async fn talk_encrypted<S, B>(terms: &Arc<Terms>, service: S, handshake: Accept<TcpStream>, guest: Guest)
+where
+    S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    if let Ok(Ok(stream)) = timeout(terms.options.head_time, handshake).await {
+        let multiplexed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        let protocol = if multiplexed { Protocol::Http2 } else { Protocol::Http1 };
+        talk(terms, service, stream, guest, Some(protocol)).await;
     }
 }
 
@@ -122,11 +134,11 @@ where
     match protocol {
         Protocol::Http1 => {
             let served = http1().serve_connection(io, answering).with_upgrades();
-            let _ = until_done(served, drain, http1::UpgradeableConnection::graceful_shutdown).await;
+            let _ = Box::pin(until_done(served, drain, http1::UpgradeableConnection::graceful_shutdown)).await;
         }
         Protocol::Http2 => {
             let served = http2(&terms.options).serve_connection(io, answering);
-            let _ = until_done(served, drain, http2::Connection::graceful_shutdown).await;
+            let _ = Box::pin(until_done(served, drain, http2::Connection::graceful_shutdown)).await;
         }
     }
 }

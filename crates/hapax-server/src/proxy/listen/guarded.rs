@@ -23,6 +23,8 @@ use crate::proxy::problem;
 const REFUSED_HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\n\r\n";
 /// What an HTTP/2 client says first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Room for the first head of most clients.
+const FIRST_READ_BYTES: usize = 1024;
 /// How much more of a refused request is read, so that the answer is not lost in a reset.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 /// For how long.
@@ -102,6 +104,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
             if known == PREFACE.len() {
                 return Ok(Some(Protocol::Http2));
             }
+            self.held.reserve(FIRST_READ_BYTES);
             if self.inner.read_buf(&mut self.held).await? == 0 {
                 return Ok((known > 0).then_some(Protocol::Http1));
             }
@@ -137,6 +140,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
         let (passed, stop) = framing.advance(&self.held);
         let ready = self.held.split_to(passed);
         self.ready.unsplit(ready);
+        if self.held.is_empty() {
+            // An idle connection keeps no memory for it.
+            self.held = BytesMut::new();
+        }
         self.stop(stop);
     }
 

@@ -28,8 +28,8 @@ use tower_service::Service;
 pub use shutdown::Shutdown;
 
 use super::framing::Limits;
-use super::networks::Networks;
 use super::{Body, Peer};
+use crate::network::Network;
 use connection::Terms;
 
 pub(super) use connection::Lodging;
@@ -61,7 +61,7 @@ pub struct ListenOptions {
     /// Streams that an HTTP/2 client may reset before we have looked at them.
     pub resets_max: usize,
     /// Peers that may say who is behind them.
-    pub trusted_peers: Networks,
+    pub trusted_peers: Vec<Network>,
 }
 
 impl Default for ListenOptions {
@@ -76,7 +76,7 @@ impl Default for ListenOptions {
             idle_time: Duration::from_secs(75),
             streams_max: 200,
             resets_max: 20,
-            trusted_peers: Networks::default(),
+            trusted_peers: Vec::new(),
         }
     }
 }

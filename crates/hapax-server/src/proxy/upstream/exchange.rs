@@ -21,6 +21,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::connect::Stream;
 use super::wire::Wire;
 use crate::proxy::{Body, BodyError};
+use hapax::http::BodyTimedOut;
 
 /// Provisional answers and the head of the final one, together; a flood of the former ends here.
 const BYTES_BEFORE_ANSWER_MAX: usize = 64 * 1024;
@@ -28,7 +29,8 @@ const BYTES_BEFORE_ANSWER_MAX: usize = 64 * 1024;
 /// A connection to the upstream.
 pub(super) struct Connection {
     sender: http1::SendRequest<Body>,
-    driver: http1::Connection<TokioIo<Stream>, Body>,
+    /// None once it has ended and somebody still waited: a request that it had not taken comes back only when it is dropped.
+    driver: Option<http1::Connection<TokioIo<Stream>, Body>>,
     driven_to_end: bool,
     wire: Arc<Wire>,
     timeout: Duration,
@@ -64,7 +66,7 @@ impl Connection {
     ) -> Self {
         let deadline = Instant::now() + timeout;
         let timer = Box::pin(sleep_until(deadline));
-        Self { sender, driver, driven_to_end: false, wire, timeout, deadline, timer }
+        Self { sender, driver: Some(driver), driven_to_end: false, wire, timeout, deadline, timer }
     }
 
     /// Takes a request, sends it once, and waits for the head of the answer. After an error the connection must not be used
@@ -78,10 +80,15 @@ impl Connection {
         let mut answer = pin!(self.sender.try_send_request(request));
         let result = poll_fn(|cx| {
             self.drive(cx);
-            if let Poll::Ready(result) = answer.as_mut().poll(cx) {
-                return Poll::Ready(Some(result));
+            let mut result = answer.as_mut().poll(cx);
+            if result.is_pending() && self.driven_to_end {
+                self.driver = None;
+                result = answer.as_mut().poll(cx);
             }
-            self.poll_deadline(cx).map(|()| None)
+            match result {
+                Poll::Ready(result) => Poll::Ready(Some(result)),
+                Poll::Pending => self.poll_deadline(cx).map(|()| None),
+            }
         })
         .await;
         let untouched = self.wire.written() == before;
@@ -101,9 +108,9 @@ impl Connection {
 
     /// Does what can be done now.
     fn drive(&mut self, cx: &mut Context<'_>) {
-        if !self.driven_to_end {
+        if let Some(driver) = self.driver.as_mut().filter(|_| !self.driven_to_end) {
             // Its errors come out where the answer or its body is waited for.
-            self.driven_to_end = self.driver.poll_without_shutdown(cx).is_ready();
+            self.driven_to_end = driver.poll_without_shutdown(cx).is_ready();
         }
     }
 
@@ -127,11 +134,15 @@ impl Connection {
         let mut frame = Pin::new(&mut *incoming).poll_frame(cx);
         if frame.is_pending() {
             self.drive(cx);
+            frame = Pin::new(&mut *incoming).poll_frame(cx);
+        }
+        if frame.is_pending() && self.driven_to_end {
+            self.driver = None;
             frame = Pin::new(incoming).poll_frame(cx);
         }
         match frame {
             Poll::Ready(frame) => Poll::Ready(frame.map(|frame| frame.map_err(|_| BodyError::CutOff))),
-            Poll::Pending => self.poll_deadline(cx).map(|()| Some(Err(BodyError::TimedOut))),
+            Poll::Pending => self.poll_deadline(cx).map(|()| Some(Err(BodyError::TimedOut(BodyTimedOut)))),
         }
     }
 
@@ -148,10 +159,11 @@ impl Connection {
 
     /// The stream, after the upstream has agreed to leave HTTP, with what it has said since.
     pub(super) async fn leave_http(mut self: Box<Self>) -> Option<(Stream, Bytes)> {
+        let mut driver = self.driver.take()?;
         if !self.driven_to_end {
-            poll_fn(|cx| self.driver.poll_without_shutdown(cx)).await.ok()?;
+            poll_fn(|cx| driver.poll_without_shutdown(cx)).await.ok()?;
         }
-        let parts = self.driver.into_parts();
+        let parts = driver.into_parts();
         Some((parts.io.into_inner(), parts.read_buf))
     }
 }
@@ -182,4 +194,44 @@ pub(super) fn check_head(headers: &HeaderMap) -> Result<(), &'static str> {
         return Err("the upstream's answer has both a length and a transfer encoding");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Uri;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::super::connect::{Connected, connect};
+    use super::super::{Target, UpstreamOptions};
+    use super::*;
+
+    /// A connection that nobody has checked, and its other end.
+    async fn pair() -> (Box<Connection>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let target = Target::new(&url, None).unwrap();
+        let Ok(Connected::Http1(connection)) = connect(&target, &UpstreamOptions::default()).await else {
+            panic!("an HTTP/1.1 connection");
+        };
+        (connection, listener.accept().await.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn a_request_on_a_connection_that_was_closed_comes_back_at_once() {
+        for reset in [false, true] {
+            let (mut connection, peer) = pair().await;
+            if reset {
+                peer.set_zero_linger().unwrap();
+            }
+            drop(peer);
+            // Let the runtime hear of it.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            let mut slot = Some(Request::new(Body::from(Bytes::from_static(b"hello"))));
+            let sent = tokio::time::timeout(Duration::from_secs(5), connection.send(&mut slot)).await;
+            let lost = sent.expect("it does not wait for an answer").expect_err("there is nobody");
+            assert!(matches!(lost, Lost::Unsent | Lost::NothingSent(_)), "{lost:?}");
+            assert_eq!(slot.is_some(), matches!(lost, Lost::Unsent));
+            assert_eq!(connection.wire.written(), 0);
+        }
+    }
 }

@@ -152,6 +152,8 @@ impl Upstream {
     pub async fn send(&self, mut request: Request<Body>) -> Response<Body> {
         let lodging = request.extensions_mut().remove::<Lodging>();
         let client = lodging.and_then(|lodging| Some((request.extensions_mut().remove::<OnUpgrade>()?, lodging)));
+        // We answered it ourselves, when the body was wanted.
+        request.headers_mut().remove(http::header::EXPECT);
         self.inner.prepare(&mut request, client.is_some());
         let mut slot = Some(request);
         let exchanged = match client {
@@ -260,7 +262,7 @@ impl Inner {
             return Err(Lost::Doubt("the upstream left HTTP without being asked"));
         }
         let (mut parts, incoming) = response.into_parts();
-        headers::leave(&mut parts.headers, parts.version);
+        headers::leave(&mut parts);
         let answer = Answer::new(incoming, connection, Arc::clone(&self.pool));
         let mut answer = Some(answer);
         let body =
@@ -284,7 +286,7 @@ impl Inner {
         };
         let response = connection.send(slot).await?;
         let (mut parts, incoming) = response.into_parts();
-        headers::leave(&mut parts.headers, parts.version);
+        headers::leave(&mut parts);
         if parts.status != StatusCode::SWITCHING_PROTOCOLS {
             let body = Body::answer(Box::new(Answer::new(incoming, connection, Arc::clone(&self.pool))));
             return Ok(Response::from_parts(parts, body));

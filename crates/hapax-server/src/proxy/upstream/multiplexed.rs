@@ -133,7 +133,7 @@ async fn exchange(
 
 fn passed_on(response: Response<Incoming>, deadline: Instant) -> Response<Body> {
     let (mut parts, incoming) = response.into_parts();
-    headers::leave(&mut parts.headers, parts.version);
+    headers::leave(&mut parts);
     Response::from_parts(parts, Body::received(incoming, true, Patience::Until(deadline)))
 }
 

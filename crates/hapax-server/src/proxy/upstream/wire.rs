@@ -112,3 +112,32 @@ impl AsyncWrite for Socket {
         Pin::new(&mut *self.0.tcp()).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// A connection, and its other end, which acts without the runtime hearing of it.
+    async fn pair() -> (Arc<Wire>, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (Wire::new(stream), listener.accept().unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_closed_this_moment_is_not_quiet() {
+        let (wire, peer) = pair().await;
+        assert!(wire.is_quiet());
+        drop(peer);
+        assert!(!wire.is_quiet());
+    }
+
+    #[tokio::test]
+    async fn a_connection_on_which_something_came_unasked_is_not_quiet() {
+        let (wire, mut peer) = pair().await;
+        peer.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").unwrap();
+        assert!(!wire.is_quiet());
+    }
+}

@@ -1,0 +1,124 @@
+//! What passes through the whole binary unharmed: upgrades, expectations, trailers, HTTP/2.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
+
+mod node;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+
+use hapax_testkit::hapax::Hapax;
+use hapax_testkit::ledger::Behaviour;
+use hapax_testkit::needs_clients;
+use hapax_testkit::raw_http::{Conn, request};
+use node::{Kept, pay, refused, start, start_with, unkeyed};
+
+/// Reads a head, to its empty line.
+fn read_head(stream: &mut TcpStream) -> String {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
+}
+
+#[test]
+fn a_websocket_speaks_both_ways_after_the_upstream_agreed() {
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", upstream.local_addr().unwrap());
+    let hapax = Hapax::builder(env!("CARGO_BIN_EXE_hapax")).with_upstream(&url).start();
+    let echo = std::thread::spawn(move || {
+        let (mut stream, _) = upstream.accept().unwrap();
+        let head = read_head(&mut stream).to_ascii_lowercase();
+        assert!(head.contains("upgrade: websocket") && head.contains("sec-websocket-key: x3jj"), "{head}");
+        stream
+            .write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+            .unwrap();
+        let mut frame = [0; 4];
+        stream.read_exact(&mut frame).unwrap();
+        frame.reverse();
+        stream.write_all(&frame).unwrap();
+    });
+    let mut client = TcpStream::connect(hapax.address()).unwrap();
+    let ask = "GET /chat HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: x3JJ\r\n\
+               Sec-WebSocket-Version: 13\r\n\r\n";
+    client.write_all(ask.as_bytes()).unwrap();
+    let head = read_head(&mut client);
+    assert!(head.starts_with("HTTP/1.1 101"), "{head}");
+    client.write_all(b"abcd").unwrap();
+    let mut frame = [0; 4];
+    client.read_exact(&mut frame).unwrap();
+    assert_eq!(&frame, b"dcba");
+    echo.join().unwrap();
+}
+
+#[test]
+fn a_client_that_expects_100_gets_a_refusal_at_once_and_otherwise_100_first() {
+    let node = start(Kept::Sqlite);
+    let mut conn = Conn::open(node.hapax.address());
+    let waiting = unkeyed("{\"amount\":1}").header("Expect", "100-continue");
+    let head = waiting.bytes().len() - 12;
+    conn.write_part(&waiting, head);
+    let refused = conn.read_response().unwrap();
+    assert_eq!((refused.status, refused.interim), (400, vec![]), "the body was never asked for");
+    let mut conn = Conn::open(node.hapax.address());
+    let waiting = unkeyed("{\"amount\":1}").header("Expect", "100-continue").header("Idempotency-Key", "e");
+    let bytes = waiting.bytes();
+    conn.write(&bytes[..bytes.len() - 12]);
+    assert!(conn.read_bytes(25).starts_with(b"HTTP/1.1 100 Continue\r\n\r\n"));
+    conn.write(&bytes[bytes.len() - 12..]);
+    assert_eq!(conn.read_response().unwrap().status, 201);
+    node.ledger.assert_once("e");
+}
+
+#[test]
+fn trailers_reach_the_first_caller() {
+    let node = start(Kept::Sqlite);
+    node.ledger.on("*", Behaviour::Trailers);
+    let get = node.send(&request("GET", "/trailers").header("TE", "trailers"));
+    assert!(!get.trailers.is_empty(), "{get:?}");
+    let first = node.send(&pay("t").header("TE", "trailers"));
+    assert!(first.status == 200 && !first.trailers.is_empty(), "{first:?}");
+    assert!(node.send(&pay("t")).is_replay());
+    node.ledger.assert_once("t");
+}
+
+#[test]
+fn http_2_is_spoken_with_prior_knowledge() {
+    needs_clients!();
+    let node = start(Kept::Sqlite);
+    let curl = |key: &str| {
+        let out = Command::new("curl")
+            .args([
+                "-sS",
+                "--http2-prior-knowledge",
+                "-o",
+                "/dev/null",
+                "-w",
+                "%{http_version} %{http_code} %header{idempotent-replayed}",
+            ])
+            .args(["-d", "{}", "-H", "Authorization: Bearer a", "-H", &format!("Idempotency-Key: {key}")])
+            .arg(format!("{}/payments", node.hapax.url()))
+            .output()
+            .unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    };
+    assert_eq!(curl("h2").trim(), "2 201");
+    assert_eq!(curl("h2").trim(), "2 201 true");
+    node.ledger.assert_once("h2");
+}
+
+#[test]
+fn a_body_that_stands_still_is_ended_with_408() {
+    let node = start_with(Kept::Sqlite, |builder| builder.with_config("[server]\nbody_timeout = \"200ms\"\n"));
+    let mut conn = Conn::open(node.hapax.address());
+    let slow = pay("slow");
+    conn.write_part(&slow, slow.bytes().len() - 5);
+    let ended = conn.read_response().unwrap();
+    assert_eq!(refused(&ended), (408, "body-incomplete".into()));
+    conn.expect_closed();
+    node.ledger.assert_never("slow");
+    assert_eq!(node.send(&pay("slow")).status, 201);
+}
