@@ -5,7 +5,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
-#[allow(unused_macros, unused_imports, reason = "the documents do not depend on the store")]
 mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,8 +20,12 @@ use node::{Kept, Node, pay, refused, start, start_with, unkeyed};
 use serde_json::Value;
 
 /// Statuses that a problem has besides its usual one.
-const OTHER_STATUSES: [(Problem, u16); 3] =
-    [(Problem::OutcomeUnknown, 504), (Problem::OutcomeUnknown, 500), (Problem::KeyReused, 400)];
+const OTHER_STATUSES: [(Problem, u16); 4] = [
+    (Problem::OutcomeUnknown, 504),
+    (Problem::OutcomeUnknown, 500),
+    (Problem::KeyReused, 400),
+    (Problem::BodyIncomplete, 408),
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -104,6 +107,9 @@ fn every_page_names_its_status_its_title_and_its_type() {
         assert!(page.contains(&format!("\n| status | {}", usual.as_u16())), "{code}: {usual}");
         assert!(page.contains(&format!("\n| title | {title} |\n")), "{code}: {title}");
         assert!(page.contains(&format!("\n| type | `urn:hapax:problem:{code}` |\n")), "{code}");
+        for (_, other) in OTHER_STATUSES.iter().filter(|(problem, _)| problem.code() == code) {
+            assert!(page.contains(&other.to_string()), "{code}: {other}");
+        }
         for heading in ["What a client should do", "What an operator should look at", "Example"] {
             assert!(page.contains(&format!("\n## {heading}\n\n")), "{code}: {heading}");
         }
