@@ -12,6 +12,10 @@ use hapax_server::cli::{Cli, Command, ConfigCommand, Flags, Output, RoutesArgs};
 use hapax_server::config::{self, Config, ConfigErrors, Sources};
 use hapax_server::{audit_routes, run};
 
+/// Requests are many small allocations, made by one thread and freed by another.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Flags or configuration are wrong; also the code for flags that do not exist.
 const EXIT_CONFIGURATION: u8 = 2;
 

@@ -30,7 +30,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hapax_core::store::StoreError;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::config::{Config, Sources};
 use crate::proxy::Shutdown;
@@ -39,6 +39,10 @@ use crate::{admin, logs};
 use node::Node;
 use notify::Notify;
 use signals::Signals;
+
+/// Connections that wait to be accepted; the system may allow fewer. With the usual 128, clients that all come at once (a
+/// load balancer's, after a restart) find the queue full, and Linux resets some of them.
+const ACCEPT_QUEUE_MAX: u32 = 4096;
 
 /// Why the proxy did not start.
 #[derive(Debug, thiserror::Error)]
@@ -88,9 +92,9 @@ pub async fn proxy(config: Config, sources: Sources) -> Result<(), StartError> {
     let metrics = admin::metrics::install().map_err(other)?;
     admin::metrics::begin();
     let mut signals = Signals::install().map_err(other)?;
-    let listener = bind(config.server.from, "--from").await?;
+    let listener = bind(config.server.from, "--from")?;
     let admin_listener = match config.admin.from {
-        Some(address) => Some(bind(address, "--admin").await?),
+        Some(address) => Some(bind(address, "--admin")?),
         None => None,
     };
     let addresses = (listener.local_addr().map_err(other)?, admin_listener.as_ref().and_then(|l| l.local_addr().ok()));
@@ -111,8 +115,16 @@ pub async fn proxy(config: Config, sources: Sources) -> Result<(), StartError> {
     Ok(())
 }
 
-async fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source, flag })
+fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, StartError> {
+    listen(address).map_err(|source| StartError::Listen { address, source, flag })
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Connections of the process before us may still be closing.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(ACCEPT_QUEUE_MAX)
 }
 
 /// A reader that has gone away is no failure.

@@ -1,6 +1,6 @@
 //! One attempt: the work, its lease, and the recording of its end.
 //!
-//! It runs in a task of its own, so that a client that hangs up cancels nothing. The lease is short and renewed while the
+//! It is detached, so that a client that hangs up cancels nothing. The lease is short and renewed while the
 //! work lives. The end is recorded before anybody sees the answer; where the store is away, recording is tried again for
 //! as long as the process lives, and the client is told that the outcome is not known yet.
 

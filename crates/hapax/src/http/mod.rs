@@ -51,6 +51,7 @@ mod attempt;
 mod body;
 mod capture;
 mod cors;
+mod detached;
 mod guard;
 mod key;
 mod layer;

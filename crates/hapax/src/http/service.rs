@@ -1,6 +1,6 @@
 //! The way of a request: key, scope, body, claim, and then the work, a replay or a refusal.
 //!
-//! Everything from the claim on runs in a task of its own. A client that hangs up cancels nothing and frees nothing.
+//! Everything from the claim on is detached: a client that hangs up cancels nothing and frees nothing.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,6 +16,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use crate::http::body::AnswerBody;
+use crate::http::detached::Detached;
 use crate::http::guard::Seen as Saw;
 use crate::http::layer::{Settings, Shared};
 use crate::http::refusal::{Problem, Refusal};
@@ -150,11 +151,7 @@ where
     };
     let at = settle::address(&shared, &call);
     let settling = settle::settle(Arc::clone(&shared), Arc::clone(&settings), call, at.clone(), inner);
-    let step = match shared.tasks.spawn(settling).await {
-        Ok(step) => step,
-        Err(_) => Step::Refuse(Refusal::new(Problem::OutcomeUnknown, "hapax failed in the middle; send it again")),
-    };
-    let step = match step {
+    let step = match Detached::new(settling, &shared.tasks).await {
         Step::Wait(wait) => settle::wait(&shared, &at, wait).await,
         step => step,
     };

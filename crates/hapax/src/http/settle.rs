@@ -1,4 +1,4 @@
-//! The claim, and what follows from it. Runs in a task of its own.
+//! The claim, and what follows from it. Detached: it goes on if the client hangs up.
 
 use std::sync::Arc;
 use std::time::Duration;

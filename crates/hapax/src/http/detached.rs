@@ -1,0 +1,90 @@
+//! Work that goes on when nobody waits for it any longer.
+//!
+//! A task of its own for every request would cost a hop between threads on the way there and on the way back. So the work
+//! is done by whoever waits for it, and only when that one goes away, as when a client hangs up, it becomes a task.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+/// A future that cannot be cancelled by dropping it.
+pub(crate) struct Detached<F: Future<Output: Send> + Send + 'static> {
+    /// `None` once it is done.
+    work: Option<Pin<Box<F>>>,
+    /// Counts as running until it is done.
+    token: Option<TaskTrackerToken>,
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Detached<F> {
+    /// Work that the tracker waits for, whoever does it.
+    pub(crate) fn new(work: F, tracker: &TaskTracker) -> Self {
+        Self { work: Some(Box::pin(work)), token: Some(tracker.token()) }
+    }
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Future for Detached<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Some(work) = self.work.as_mut() else { return Poll::Pending };
+        let done = work.as_mut().poll(cx);
+        if done.is_ready() {
+            self.work = None;
+            self.token = None;
+        }
+        done
+    }
+}
+
+impl<F: Future<Output: Send> + Send + 'static> Drop for Detached<F> {
+    fn drop(&mut self) {
+        let (Some(work), token) = (self.work.take(), self.token.take()) else { return };
+        // Without a runtime the process is ending, and the lease is left to lapse.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                work.await;
+                drop(token);
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tokio::sync::Notify;
+
+    #[tokio::test]
+    async fn dropped_work_is_finished_and_waited_for() {
+        let (tracker, go, done) = (TaskTracker::new(), Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let mut work = Detached::new(
+            {
+                let (go, done) = (Arc::clone(&go), Arc::clone(&done));
+                async move {
+                    go.notified().await;
+                    done.notify_one();
+                }
+            },
+            &tracker,
+        );
+        assert!(futures_util::poll!(&mut work).is_pending());
+        drop(work);
+        assert_eq!(tracker.len(), 1);
+        go.notify_one();
+        done.notified().await;
+        tracker.close();
+        tracker.wait().await;
+    }
+
+    #[tokio::test]
+    async fn work_that_is_waited_for_is_done_in_place() {
+        let tracker = TaskTracker::new();
+        assert_eq!(Detached::new(async { 7 }, &tracker).await, 7);
+        assert_eq!(tracker.len(), 0);
+    }
+}
