@@ -310,3 +310,12 @@ fn a_page_of_another_origin_may_read_the_fields_that_are_configured() {
     let refusal = node.send(&unkeyed("{}").header("Origin", "https://shop.example"));
     assert_eq!(refusal.header("access-control-expose-headers"), Some("x-total, retry-after"));
 }
+
+#[test]
+fn a_node_that_only_observes_promises_no_replay_at_its_start() {
+    let promise = "the second answer is the first one, replayed";
+    let said = |node: &Node| node.hapax.line_with("Try it twice");
+    assert!(said(&start(Kept::Sqlite)).contains(promise));
+    let observing = start_with(Kept::Sqlite, |builder| builder.with_arg("--observe"));
+    assert!(!said(&observing).contains(promise), "{}", said(&observing));
+}
