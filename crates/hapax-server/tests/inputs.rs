@@ -21,8 +21,8 @@ const QUOTES: &str =
 const NOT_ASCII: &str = "the key has a character that is not printable ASCII; use letters, digits and hyphens";
 const NOT_A_STRING: &str = "the value is not a string; send \"key\" in quotes, or a bare key";
 const NOT_QUOTED: &str = "this route asks for a structured string; put the key in double quotes";
-const REUSED: &str =
-    "the key was used for another request (method, path, content type or body differ); send a new key with this one";
+const REUSED: &str = "the key was used for another request (method, host, path, query, content type or body differ); \
+                      send a new key with this one";
 const INCOMPLETE: &str = "the body ended before it was complete; nothing was run; send the request again";
 
 fn start() -> Node {
@@ -446,6 +446,22 @@ fn input_30_a_name_that_only_looks_alike_is_no_key() {
     for name in ["Idempotency_Key", "IdempotencyKey", "X-Idempotency-Key"] {
         assert_eq!(refused(&node.send(&unkeyed(BODY).header(name, "k"))), (400, "key-missing".into()), "{name}");
     }
+}
+
+#[test]
+fn refusals_among_pipelined_requests_are_answered_in_their_turn() {
+    let node = start();
+    let mut conn = Conn::open(node.hapax.address());
+    let after = request("GET", "/after").bytes();
+    conn.write(&[pay(b"good"), pay(b"\"bad"), unkeyed(BODY).chunked().bytes(), pay(b"good"), after].concat());
+    let answers: Vec<Response> = (0..5).map(|_| conn.read_response().expect("an answer")).collect();
+    assert_eq!((answers[0].status, answers[0].is_replay()), (201, false));
+    assert_problem(&answers[1], 400, "key-malformed", QUOTES);
+    assert_eq!(refused(&answers[2]), (400, "key-missing".into()));
+    assert_eq!((answers[3].is_replay(), &answers[3].body), (true, &answers[0].body));
+    assert_eq!(answers[4].status, 200);
+    let paths: Vec<_> = node.ledger.all().into_iter().map(|entry| entry.path).collect();
+    assert_eq!(paths, ["/payments", "/after"]);
 }
 
 // Bodies and fingerprints.

@@ -1,6 +1,7 @@
 //! Refusals: one status, one stable code, one cause with one next step, as `application/problem+json` (RFC 9457).
 
 use bytes::Bytes;
+use hapax::http::Problem as Known;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 
@@ -22,10 +23,20 @@ pub struct Problem {
 impl Problem {
     /// The answer that tells the client.
     pub fn response(&self) -> Response<Body> {
+        self.document("")
+    }
+
+    /// The same; `request_id` finds it in the logs.
+    pub fn response_to(&self, request_id: &str) -> Response<Body> {
+        self.document(&format!(r#","request_id":"{request_id}""#))
+    }
+
+    fn document(&self, members: &str) -> Response<Body> {
         let Problem { status, code, title, detail } = self;
         let number = status.as_u16();
-        let text =
-            format!(r#"{{"type":"urn:hapax:problem:{code}","title":"{title}","status":{number},"detail":"{detail}"}}"#);
+        let text = format!(
+            r#"{{"type":"urn:hapax:problem:{code}","title":"{title}","status":{number},"detail":"{detail}"{members}}}"#
+        );
         let mut response = Response::new(Body::from(Bytes::from(text)));
         *response.status_mut() = *status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -33,6 +44,18 @@ impl Problem {
         response
     }
 }
+
+/// One of every code that is said here, whatever its detail; see `docs/problems/<code>.md`.
+pub const ALL: [Problem; 8] = [
+    bad_framing(""),
+    bad_host(""),
+    HEAD_TOO_LARGE,
+    TARGET_TOO_LONG,
+    NO_TUNNELS,
+    REQUEST_TIMEOUT,
+    UPSTREAM_UNREACHABLE,
+    OUTCOME_UNKNOWN,
+];
 
 /// A request whose framing cannot be read in exactly one way.
 pub const fn bad_framing(detail: &'static str) -> Problem {
@@ -87,15 +110,15 @@ pub const BODY_CUT_OFF: Problem = Problem {
 /// Nothing was sent to the upstream.
 pub const UPSTREAM_UNREACHABLE: Problem = Problem {
     status: StatusCode::BAD_GATEWAY,
-    code: "upstream-unreachable",
-    title: "The upstream cannot be reached",
+    code: Known::UpstreamUnreachable.code(),
+    title: Known::UpstreamUnreachable.title(),
     detail: "The request was not sent to the upstream, so nothing happened. Send it again later.",
 };
 
 /// The upstream may have acted on the request.
 pub const OUTCOME_UNKNOWN: Problem = Problem {
     status: StatusCode::GATEWAY_TIMEOUT,
-    code: "outcome-unknown",
-    title: "The outcome is unknown",
+    code: Known::OutcomeUnknown.code(),
+    title: Known::OutcomeUnknown.title(),
     detail: "The request was sent, but no complete answer came back. Find out what happened before sending it again.",
 };

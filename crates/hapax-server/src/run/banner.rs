@@ -24,10 +24,11 @@ pub(super) fn text(config: &Config, store: &AnyStore, from: SocketAddr, admin: O
         None => line("admin", "off"),
     }
     let curl = curl(config, scheme, from);
-    format!(
-        "hapax {}: requests happen once\n\n{text}\nTry it twice; the second answer is the first one, replayed:\n\n  {curl}\n\n",
-        env!("CARGO_PKG_VERSION")
-    )
+    let (what, hint) = match config.mode {
+        Mode::Enforce => ("requests happen once", "Try it twice; the second answer is the first one, replayed:"),
+        Mode::Observe => ("requests are observed", "Try it twice; both run, and /metrics counts what would have been:"),
+    };
+    format!("hapax {}: {what}\n\n{text}\n{hint}\n\n  {curl}\n\n", env!("CARGO_PKG_VERSION"))
 }
 
 fn protects(config: &Config) -> String {

@@ -5,13 +5,18 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use hapax::http::Happened;
-use http::{Request, Response};
+use hapax::http::{Claim, Happened, Problem, Refusal, RequestId};
+use http::{Request, Response, StatusCode};
 use tower_service::Service;
 
-use crate::proxy::{Body, Failure, Upstream};
+use crate::admin::metrics::REFUSED;
+use crate::proxy::{Body, Failure, Upstream, problem};
+
+/// How soon to come back and find out: the doubt is recorded by then.
+const DOUBT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Sends requests to the upstream, which a reload may replace. What runs stays with the old one.
 #[derive(Clone, Debug)]
@@ -36,17 +41,61 @@ impl Service<Request<Body>> for Forward {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let upstream = self.upstream.load_full();
+        let asked = Asked {
+            protected: request.extensions().get::<Claim>().is_some(),
+            request_id: request.extensions().get().cloned(),
+        };
         Box::pin(async move {
-            let mut response = upstream.send(request).await;
-            let happened = match response.extensions().get::<Failure>() {
-                Some(Failure::NothingSent { why }) => Some(Happened::No { why }),
-                Some(Failure::Doubt { why }) => Some(Happened::Unknown { why }),
-                None => None,
-            };
-            if let Some(happened) = happened {
-                response.extensions_mut().insert(happened);
-            }
-            Ok(response)
+            let response = upstream.send(request).await;
+            Ok(match response.extensions().get::<Failure>().copied() {
+                Some(failure) => asked.tell(failure, response),
+                None => response,
+            })
         })
     }
 }
+
+/// What the answer to a failure needs to know of its request.
+struct Asked {
+    protected: bool,
+    request_id: Option<RequestId>,
+}
+
+impl Asked {
+    /// The failure as a refusal that names its request, with what it means for the key.
+    fn tell(&self, failure: Failure, response: Response<Body>) -> Response<Body> {
+        let (happened, why) = match failure {
+            Failure::NothingSent { why } => (Happened::No { why }, why),
+            Failure::Doubt { why } => (Happened::Unknown { why }, why),
+        };
+        let refusal = match response.status() {
+            StatusCode::BAD_GATEWAY => {
+                // A time to come back would hold the key back for as long.
+                Some(Refusal::new(Problem::UpstreamUnreachable, problem::UPSTREAM_UNREACHABLE.detail))
+            }
+            StatusCode::GATEWAY_TIMEOUT => Some(self.doubt()),
+            // The client's own body failed.
+            _ => None,
+        };
+        let mut response = refusal.map_or(response, |refusal| self.refuse(refusal, why));
+        response.extensions_mut().insert(happened);
+        response
+    }
+
+    fn doubt(&self) -> Refusal {
+        let detail = if self.protected { DOUBT_WITH_KEY } else { problem::OUTCOME_UNKNOWN.detail };
+        let refusal = Refusal::new(Problem::OutcomeUnknown, detail).with_status(problem::OUTCOME_UNKNOWN.status);
+        if self.protected { refusal.with_retry_after(DOUBT_RETRY_AFTER) } else { refusal }
+    }
+
+    fn refuse(&self, refusal: Refusal, why: &'static str) -> Response<Body> {
+        let (code, request_id) = (refusal.problem.code(), self.request_id.as_ref().map(|id| &*id.0));
+        metrics::counter!(REFUSED, "reason" => code).increment(1);
+        tracing::warn!(code, status = refusal.status.as_u16(), request_id, why, "the upstream gave no answer");
+        refusal.into_response(request_id).map(Body::from)
+    }
+}
+
+/// With a key, asking again is safe.
+const DOUBT_WITH_KEY: &str = "The request was sent, but no complete answer came back, so it may have happened. \
+                              Send the same request with the same key to find out; it is not run again meanwhile.";

@@ -42,10 +42,8 @@ fn route(policy: &Policy, config: &Config) -> Result<Route, StartError> {
     route.new_keys_per_second = policy.new_keys_per_second.map(Into::into);
     route.lookups_per_second = policy.lookups_per_second.map(Into::into);
     route.labels = labels(policy);
-    if config.dialect == config::Dialect::Stripe {
-        route.mismatch_is_400 = true;
-        route.on_server_error = Then::Completed;
-    }
+    // What the dialect says of server errors is a default, and in the policy already.
+    route.mismatch_is_400 = config.dialect == config::Dialect::Stripe;
     Ok(route)
 }
 
@@ -107,7 +105,11 @@ pub(super) fn fingerprint_keys(config: &Config) -> Result<Vec<HmacKey>, InvalidR
 pub(super) fn cors(config: &Config) -> Option<Cors> {
     let cors = config.cors.as_ref()?;
     let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
-    Some(Cors { origins: cors.origins.iter().map(text).collect(), credentials: cors.credentials })
+    Some(Cors {
+        origins: cors.origins.iter().map(text).collect(),
+        credentials: cors.credentials,
+        expose: cors.expose_headers.clone(),
+    })
 }
 
 /// Names everything that decides about addresses, for the store to remember.

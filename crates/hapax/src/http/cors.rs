@@ -4,19 +4,29 @@
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap,
-    HeaderValue, ORIGIN, VARY,
+    HeaderName, HeaderValue, LOCATION, ORIGIN, RETRY_AFTER, VARY,
 };
 
+use crate::http::replay::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
+
 /// Who may read answers in a browser.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
     /// Origins such as `https://shop.example`; `*` for any.
     pub origins: Vec<String>,
     /// Whether answers to requests with cookies may be read. Not with `*`.
     pub credentials: bool,
+    /// Fields that a page may read besides those that it always may.
+    pub expose: Vec<HeaderName>,
 }
 
-const EXPOSED: &str = "Idempotent-Replayed, Idempotency-Expires, Retry-After, Location";
+/// Nobody may, and whoever is let in may read what this layer adds.
+impl Default for Cors {
+    fn default() -> Self {
+        let expose = vec![IDEMPOTENT_REPLAYED, IDEMPOTENCY_EXPIRES, RETRY_AFTER, LOCATION];
+        Self { origins: Vec::new(), credentials: false, expose }
+    }
+}
 
 impl Cors {
     /// Adds the fields to an answer for a request with those fields.
@@ -30,7 +40,12 @@ impl Cors {
         let shown = if any && !self.credentials { HeaderValue::from_static("*") } else { origin.clone() };
         answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, shown);
         answer.append(VARY, HeaderValue::from_static("Origin"));
-        answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+        let names: Vec<&str> = self.expose.iter().map(HeaderName::as_str).collect();
+        if let Ok(names) = HeaderValue::from_str(&names.join(", "))
+            && !names.is_empty()
+        {
+            answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, names);
+        }
         if self.credentials && !any {
             answer.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
@@ -42,8 +57,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_page_may_read_the_fields_that_are_named() {
+        let exposed = |expose: Vec<HeaderName>| {
+            let cors = Cors { origins: vec!["*".into()], credentials: false, expose };
+            let mut answer = HeaderMap::new();
+            cors.apply(&HeaderMap::from_iter([(ORIGIN, "https://a.example".parse().unwrap())]), &mut answer);
+            answer.get(ACCESS_CONTROL_EXPOSE_HEADERS).map(|value| value.to_str().unwrap().to_owned())
+        };
+        assert_eq!(exposed(vec![LOCATION, RETRY_AFTER]).as_deref(), Some("location, retry-after"));
+        assert_eq!(exposed(Vec::new()), None);
+    }
+
+    #[test]
     fn only_allowed_origins_may_read() {
-        let cors = Cors { origins: vec!["https://shop.example".into()], credentials: true };
+        let cors = Cors { origins: vec!["https://shop.example".into()], credentials: true, ..Cors::default() };
         let fields = |origin: &str| {
             let mut answer =
                 HeaderMap::from_iter([(ACCESS_CONTROL_ALLOW_ORIGIN, "https://old.example".parse().unwrap())]);

@@ -67,14 +67,28 @@ const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-meth
 
 /// The method that counts: the one an override asks for, unless that would make a state-changing request look safe.
 pub(crate) fn effective_method(method: &Method, headers: &HeaderMap) -> Method {
-    let asked = OVERRIDES.iter().filter_map(|name| headers.get(*name)).find_map(|value| {
-        let text = value.to_str().ok()?.trim().to_ascii_uppercase();
-        Method::from_bytes(text.as_bytes()).ok()
-    });
-    match asked {
+    match asked(headers).next() {
         Some(asked) if !asked.is_safe() || method.is_safe() => asked,
         _ => method.clone(),
     }
+}
+
+/// Every method that a request may be taken for: the one that counts, and where overrides disagree all of them.
+pub(crate) fn methods(method: &Method, headers: &HeaderMap) -> Vec<Method> {
+    let mut methods = vec![effective_method(method, headers)];
+    if asked(headers).nth(1).is_some() {
+        methods.push(method.clone());
+        methods.extend(asked(headers));
+    }
+    methods
+}
+
+/// What the overrides ask for, every line of them.
+fn asked(headers: &HeaderMap) -> impl Iterator<Item = Method> {
+    OVERRIDES.iter().flat_map(|name| headers.get_all(*name)).filter_map(|value| {
+        let text = value.to_str().ok()?.trim().to_ascii_uppercase();
+        Method::from_bytes(text.as_bytes()).ok()
+    })
 }
 
 #[cfg(test)]
@@ -120,5 +134,18 @@ mod tests {
         assert_eq!(method(Method::POST, "GET"), Method::POST);
         assert_eq!(method(Method::GET, "HEAD"), Method::HEAD);
         assert_eq!(effective_method(&Method::POST, &HeaderMap::new()), Method::POST);
+        assert_eq!(methods(&Method::POST, &HeaderMap::new()), [Method::POST]);
+    }
+
+    #[test]
+    fn overrides_that_disagree_all_count() {
+        let mut all = HeaderMap::new();
+        for (name, value) in [(OVERRIDES[0], "HEAD"), (OVERRIDES[2], "POST"), (OVERRIDES[2], "PUT")] {
+            all.append(name, value.parse().unwrap());
+        }
+        let methods = methods(&Method::GET, &all);
+        for method in [Method::GET, Method::HEAD, Method::POST, Method::PUT] {
+            assert!(methods.contains(&method), "{method}");
+        }
     }
 }

@@ -328,16 +328,19 @@ impl Routes {
         &self.default
     }
 
-    /// The route that a request is on; `None` where it passes through because of its method. An ambiguous path is on
-    /// the strictest of the routes it may be taken for.
+    /// The route that a request is on; `None` where it passes through because of its method. An ambiguous path or method
+    /// is on the strictest of the routes it may be taken for.
     #[must_use]
     pub fn find(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<&Arc<Route>> {
-        let method = path::effective_method(method, headers);
-        if path::is_plain(path) {
-            return self.of(&method, path);
+        let methods = path::methods(method, headers);
+        if let [method] = methods.as_slice()
+            && path::is_plain(path)
+        {
+            return self.of(method, path);
         }
         let readings = path::readings(path);
-        readings.iter().filter_map(|path| self.of(&method, path)).max_by_key(|route| route.strictness())
+        let both = methods.iter().flat_map(|method| readings.iter().map(move |path| (method, path)));
+        both.filter_map(|(method, path)| self.of(method, path)).max_by_key(|route| route.strictness())
     }
 
     fn of(&self, method: &Method, path: &str) -> Option<&Arc<Route>> {
@@ -383,6 +386,15 @@ mod tests {
         assert_eq!(is_required(&routes, &Method::PUT, "/other"), None);
         assert_eq!(is_required(&routes, &Method::POST, "/open/x"), Some(false));
         assert_eq!(is_required(&routes, &Method::POST, "/other"), Some(false));
+    }
+
+    #[test]
+    fn overrides_that_disagree_are_on_the_strictest_route() {
+        let named = [("x-http-method-override", "HEAD"), ("x-http-method", "POST")];
+        let headers = named.map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap()));
+        let headers = HeaderMap::from_iter(headers);
+        assert!(routes().find(&Method::GET, "/pay", &headers).is_some_and(|route| route.required));
+        assert!(routes().find(&Method::GET, "/pay", &HeaderMap::new()).is_none());
     }
 
     #[test]

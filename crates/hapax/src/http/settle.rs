@@ -331,7 +331,8 @@ fn undecided() -> Refusal {
 fn mismatch(route: &Route) -> Refusal {
     let refusal = Refusal::new(
         Problem::KeyReused,
-        "the key was used for another request (method, path, content type or body differ); send a new key with this one",
+        "the key was used for another request (method, host, path, query, content type or body differ); \
+         send a new key with this one",
     );
     if route.mismatch_is_400 { refusal.with_status(StatusCode::BAD_REQUEST) } else { refusal }
 }

@@ -27,6 +27,8 @@ use super::reply::{Open, Reply};
 use super::shared::Shared;
 use super::shutdown::{DrainWatch, Shutdown};
 use super::{ListenOptions, Protocol, peer};
+use crate::admin::metrics::REFUSED;
+use crate::logs::RequestId;
 use crate::proxy::body::Patience;
 use crate::proxy::headers::{self, Wish};
 use crate::proxy::problem::{self, Problem};
@@ -244,7 +246,10 @@ impl Context {
 
     /// After a refusal nobody knows what the client takes the rest for.
     fn refusal(&self, problem: &Problem) -> Response<Body> {
-        let mut response = problem.response();
+        let request_id = RequestId::next().to_string();
+        metrics::counter!(REFUSED, "reason" => problem.code).increment(1);
+        tracing::info!(code = problem.code, status = problem.status.as_u16(), request_id, "refused");
+        let mut response = problem.response_to(&request_id);
         if self.protocol == Protocol::Http1 {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
