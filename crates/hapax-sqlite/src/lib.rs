@@ -10,6 +10,7 @@
 //! | `store.rs` | [`Sqlite`], the [`Store`](hapax_core::store::Store) |
 //! | `writer.rs` | the thread that writes: group commit |
 //! | `reader.rs` | the threads that read |
+//! | `recent.rs` | keys met lately, looked up on the caller's own thread |
 //! | `checkpoint.rs` | moves the log into the file, beside the writer |
 //! | `rows.rs` | the statements: rows to records and back |
 //! | `schema.rs` | migrations, and whose file it is |
@@ -36,6 +37,7 @@ mod clock;
 mod failure;
 mod options;
 mod reader;
+mod recent;
 mod rows;
 mod schema;
 mod store;

@@ -42,7 +42,7 @@ pub(crate) fn connect(options: &Options) -> Result<Connection, StoreError> {
 }
 
 /// Page cache of each connection: the upper levels of the trees and the pages in use. The rest is the host's.
-const CACHE_KIB: i64 = 64 * 1024;
+const CACHE_KIB: i64 = 16 * 1024;
 
 /// Makes the file ready: whose it is, write-ahead log, migrations. Returns the name of the store.
 pub(crate) fn prepare(connection: &mut Connection, options: &Options) -> Result<Vec<u8>, StoreError> {

@@ -16,7 +16,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::checkpoint::Checkpointer;
 use crate::options::Options;
 use crate::reader::{Question, Reader};
-use crate::rows::{self, End, Write};
+use crate::recent::{LOOKERS, Recent};
+use crate::rows::{self, End, Write, Written};
 use crate::writer::{Job, REAP_SLICE_MIN, SharedTime, Writer};
 use crate::{failure, schema};
 
@@ -33,6 +34,7 @@ pub struct Sqlite {
     jobs: mpsc::Sender<Job>,
     questions: mpsc::Sender<Question>,
     time: Arc<SharedTime>,
+    recent: Arc<Recent>,
     file: Arc<File>,
 }
 
@@ -91,7 +93,8 @@ impl Sqlite {
         spawn("hapax-writer", move || writer.run())?;
         let identity = identity_of(&options.path);
         let file = Arc::new(File { path: options.path.clone(), name, identity });
-        Ok(Self { jobs, questions, time, file })
+        let lookers = (0..LOOKERS).map(|_| schema::connect(options)).collect::<Result<_, _>>()?;
+        Ok(Self { jobs, questions, time, recent: Arc::new(Recent::new(lookers)), file })
     }
 
     /// Swaps inside the caller's own transaction, so that completion and the caller's data commit together or not at
@@ -139,10 +142,17 @@ const SYNCHRONOUS_FULL: i64 = 2;
 
 impl Store for Sqlite {
     async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
+        // A claim of a key that is there needs no write. What a reader sees is committed, and so durable.
+        if expect.is_none()
+            && let Some(row) = self.recent.look(at.id())
+        {
+            return Written::Lost(Some(row)).into_swap(self.time.now());
+        }
         let write = Write::new(at, expect, next);
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job::Swap { write, reply }).await.map_err(|_| failure::stopped("swap"))?;
         let (written, now) = answer.await.map_err(|_| failure::abandoned("swap"))??;
+        self.recent.note(at.id());
         written.into_swap(now)
     }
 
