@@ -290,7 +290,7 @@ fn a_port_in_use_is_named_with_the_flag_that_changes_it() {
     let dir = TempDir::new().unwrap();
     let mut admin = Command::new(env!("CARGO_BIN_EXE_hapax"));
     admin.args(["proxy", "--to", &ledger.url(), "--from", "127.0.0.1:0", "--admin", &address.to_string()]);
-    let output = admin.current_dir(dir.path()).output().unwrap();
+    let output = admin.env_clear().current_dir(dir.path()).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said.contains(&format!("cannot listen on {address}")) && said.contains("--admin"), "{said}");
