@@ -206,7 +206,7 @@ impl Ledger {
         counts
     }
 
-    /// The last requests, whole, with every field; at most [`shared::RECEIVED_MAX`] of them.
+    /// The last requests, whole, with every field; at most `RECEIVED_MAX` of them.
     pub fn received(&self) -> Vec<Received> {
         self.shared.read(|state| state.received.iter().cloned().collect())
     }

@@ -1,7 +1,7 @@
 //! Accepts connections and serves requests on them, within limits that have names.
 //!
 //! HTTP/1.1 and HTTP/2, in the clear or over TLS; without TLS, HTTP/2 is recognised by its first bytes. A client that is
-//! slow holds up nobody but itself, and not for ever. What is in a request is checked by [`framing`](super::framing) and
+//! slow holds up nobody but itself, and not for ever. What is in a request is checked by `framing` and
 //! [`headers`](super::headers); what is done with it is the service's business.
 
 mod connection;
