@@ -37,6 +37,8 @@ pub(crate) fn machine() -> String {
     };
     let date = said("date", &["-u", "+%Y-%m-%d"]).unwrap_or_default();
     let kernel = said("uname", &["-sr"]).unwrap_or_default();
+    // The version, and nothing about whose build it is.
+    let kernel = kernel.split('.').take(2).collect::<Vec<_>>().join(".");
     format!("{date}, {cores} cores, {} GiB, {kernel}.", kib / 1024 / 1024)
 }
 
