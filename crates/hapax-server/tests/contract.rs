@@ -248,6 +248,7 @@ fn answer_too_large_is_passed_on_and_not_kept(kept: Kept) {
     let first = node.send(&pay("k"));
     assert_eq!(first.body.len(), 9 * 1024 * 1024);
     assert_eq!(refused(&node.send(&pay("k"))), (409, "answer-not-kept".into()));
+    assert_eq!(node.hapax.metric("hapax_claims_total{outcome=\"not_kept\"}"), 1.0);
     node.ledger.assert_once("k");
 }
 

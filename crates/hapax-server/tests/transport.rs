@@ -10,10 +10,10 @@ use std::time::Duration;
 use hapax_server::proxy::{Body, BodyError, ListenOptions, Upstream, UpstreamOptions};
 use http::Request;
 use http_body_util::BodyExt;
-use proxied::{Ledger, Proxy, SOON, Wire, code, impatient, proxy, proxy_with, reset, scripted};
+use proxied::{Ledger, Proxy, SOON, Wire, code, endless, impatient, proxy, proxy_with, reset, scripted};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 const GET: &str = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -731,19 +731,7 @@ async fn a_body_that_makes_progress_has_its_time() {
 
 #[tokio::test]
 async fn a_reader_that_reads_nothing_is_closed_and_its_upstream_connection_too() {
-    let ended = Arc::new(Semaphore::new(0));
-    let end = Arc::clone(&ended);
-    let upstream = scripted(move |mut wire| {
-        let end = Arc::clone(&end);
-        async move {
-            wire.message().await;
-            wire.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n").await;
-            let block = vec![0; 65_536];
-            while wire.stream.write_all(&block).await.is_ok() {}
-            end.add_permits(1);
-        }
-    })
-    .await;
+    let (upstream, ended) = endless().await;
     let proxy = proxy_with(upstream, impatient(), UpstreamOptions::default()).await;
     let mut slow = Wire::connect(proxy.addr).await;
     slow.send(GET).await;

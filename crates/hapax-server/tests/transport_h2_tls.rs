@@ -16,11 +16,10 @@ use http::{HeaderMap, Method, Request, Response, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use proxied::{Ledger, Proxy, SOON, Wire, proxy, proxy_to, proxy_with, scripted};
+use proxied::{Ledger, Proxy, SOON, Wire, endless, proxy, proxy_to, proxy_with, scripted};
 use tempfile::TempDir;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -492,19 +491,7 @@ async fn a_slow_body_over_http2_is_told_so() {
 
 #[tokio::test]
 async fn an_http2_client_that_takes_nothing_is_closed_and_its_upstream_connection_too() {
-    let ended = Arc::new(Semaphore::new(0));
-    let end = Arc::clone(&ended);
-    let upstream = scripted(move |mut wire| {
-        let end = Arc::clone(&end);
-        async move {
-            wire.message().await;
-            wire.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n").await;
-            let block = vec![0; 65_536];
-            while wire.stream.write_all(&block).await.is_ok() {}
-            end.add_permits(1);
-        }
-    })
-    .await;
+    let (upstream, ended) = endless().await;
     let proxy = proxy_with(upstream, proxied::impatient(), UpstreamOptions::default()).await;
     let stream = TcpStream::connect(proxy.addr).await.unwrap();
     let (mut client, connection) = h2::client::handshake(stream).await.unwrap();

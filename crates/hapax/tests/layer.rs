@@ -18,6 +18,12 @@ fn setup() -> (Fickle, Work) {
     (Fickle::default(), Work::default())
 }
 
+/// Sends a payment that goes on by itself.
+fn begin(app: &axum::Router) -> tokio::task::JoinHandle<common::Got> {
+    let app = app.clone();
+    tokio::spawn(async move { send(&app, request("/pay", "k")).await })
+}
+
 fn route_on(path: &str, route: Route) -> (Pattern, Route) {
     (path.parse().unwrap(), route)
 }
@@ -60,10 +66,7 @@ async fn the_service_learns_the_attempt_and_is_asked_for_a_plain_encoding() {
 async fn of_many_at_once_one_runs() {
     let (store, work) = (Fickle::default(), Work::held());
     let app = app(&work, layer(&store));
-    let first = tokio::spawn({
-        let app = app.clone();
-        async move { send(&app, request("/pay", "k")).await }
-    });
+    let first = begin(&app);
     work.has_begun().await;
     for _ in 0..50 {
         let busy = send(&app, request("/pay", "k")).await;
@@ -79,10 +82,7 @@ async fn of_many_at_once_one_runs() {
 async fn another_request_under_the_same_key_is_refused_even_while_the_first_runs() {
     let (store, work) = (Fickle::default(), Work::held());
     let app = app(&work, layer(&store));
-    let first = tokio::spawn({
-        let app = app.clone();
-        async move { send(&app, request("/pay", "k")).await }
-    });
+    let first = begin(&app);
     work.has_begun().await;
     let other = request("/pay", "k").map(|_| Body::from(r#"{"amount":2}"#));
     let refused = send(&app, other).await;
@@ -141,10 +141,7 @@ async fn a_client_that_hangs_up_cancels_nothing() {
     let (store, work) = (Fickle::default(), Work::held());
     let layer = layer(&store);
     let app = app(&work, layer.clone());
-    let first = tokio::spawn({
-        let app = app.clone();
-        async move { send(&app, request("/pay", "k")).await }
-    });
+    let first = begin(&app);
     work.has_begun().await;
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
@@ -300,10 +297,7 @@ async fn an_answer_that_could_not_be_recorded_is_recorded_later() {
     let (store, work) = (Fickle::default(), Work::held());
     let layer = layer(&store);
     let app = app(&work, layer.clone());
-    let first = tokio::spawn({
-        let app = app.clone();
-        async move { send(&app, request("/pay", "k")).await }
-    });
+    let first = begin(&app);
     work.has_begun().await;
     store.down.store(true, Ordering::SeqCst);
     work.let_go();
@@ -320,10 +314,7 @@ async fn a_slow_attempt_keeps_its_lease() {
     let (store, work) = (Fickle::default(), Work::held());
     let route = Route::new().with_lease(Duration::from_secs(3)).with_on_lapse(OnLapse::Rerun);
     let app = app(&work, layer(&store).with_default_route(route));
-    let first = tokio::spawn({
-        let app = app.clone();
-        async move { send(&app, request("/pay", "k")).await }
-    });
+    let first = begin(&app);
     work.has_begun().await;
     for _ in 0..20 {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -388,10 +379,7 @@ async fn a_client_may_ask_for_the_wait_and_only_a_hundred_may_wait() {
 async fn a_route_may_answer_202_while_the_first_runs() {
     let (store, work) = (Fickle::default(), Work::held());
     let app = app(&work, layer(&store).with_default_route(Route::new().with_in_flight(InFlight::Accepted)));
-    let first = tokio::spawn({
-        let app = app.clone();
-        async move { send(&app, request("/pay", "k")).await }
-    });
+    let first = begin(&app);
     work.has_begun().await;
     let busy = send(&app, request("/pay", "k")).await;
     assert_eq!((busy.status, busy.header("retry-after")), (202, Some("1")));

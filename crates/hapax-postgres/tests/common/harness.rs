@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use hapax_core::conformance::{ClockSource, Harness, rival};
-use hapax_core::store::Store;
+use hapax_core::store::{ErrorKind, Store};
 use hapax_postgres::{Options, Postgres};
 use hapax_testkit::pgbouncer::Bouncer;
 use hapax_testkit::postgres::{Database, Server};
@@ -20,6 +20,11 @@ use super::{address, running};
 const URL_OF_RIVAL: &str = "HAPAX_POSTGRES_URL_OF_RIVAL";
 /// And whether that is behind a pooler.
 const POOLER_OF_RIVAL: &str = "HAPAX_POSTGRES_POOLER_OF_RIVAL";
+
+/// How often a pooler may hand out a session that is gone, after all of them were ended.
+const REOPEN_TRIES_MAX: u32 = 50;
+/// And how long it gets to notice, each time.
+const REOPEN_PAUSE: Duration = Duration::from_millis(100);
 
 /// Databases in a server: the shared one, or one that a case may restart.
 pub(crate) struct Databases {
@@ -71,6 +76,21 @@ impl Databases {
         open_at(&self.url(), self.pooled).await
     }
 
+    /// Opens it after every session was ended. A pooler goes on handing out sessions that are gone until it has noticed
+    /// each of them.
+    async fn open_again(&self) -> Postgres {
+        let options = options_for(&self.url(), self.pooled);
+        for _ in 0..REOPEN_TRIES_MAX {
+            match Postgres::open(&options).await {
+                Err(error) if self.pooled && error.kind == ErrorKind::Unavailable => {
+                    tokio::time::sleep(REOPEN_PAUSE).await;
+                }
+                opened => return opened.expect("the database opens again"),
+            }
+        }
+        panic!("the pooler handed out no living session in {REOPEN_TRIES_MAX} tries");
+    }
+
     /// Has every statement prepared on the connection that is used next, so that the next request is the swap itself.
     async fn warm_up(&self, store: &Postgres) {
         let (at, first, second) = (address("warm-up"), running(), running());
@@ -82,9 +102,12 @@ impl Databases {
 }
 
 async fn open_at(url: &str, pooled: bool) -> Postgres {
+    Postgres::open(&options_for(url, pooled)).await.expect("the database opens")
+}
+
+fn options_for(url: &str, pooled: bool) -> Options {
     let options = Options::new(url);
-    let options = if pooled { options.with_pooler() } else { options };
-    Postgres::open(&options).await.expect("the database opens")
+    if pooled { options.with_pooler() } else { options }
 }
 
 impl Harness for Databases {
@@ -117,7 +140,7 @@ impl Harness for Databases {
                 tokio::task::block_in_place(|| self.last(|way| way.database.run(end)));
             }
         }
-        Some(self.open_last().await)
+        Some(self.open_again().await)
     }
 
     async fn lose_next_reply(&self, store: &Postgres) -> bool {

@@ -18,6 +18,7 @@ use hapax_server::proxy::{Body, Failure, ListenOptions, Shutdown, Upstream, Upst
 use http::{HeaderValue, Request, Response};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -324,4 +325,22 @@ pub(crate) fn code(answer: &Message) -> String {
     let text = answer.text();
     let (_, rest) = text.split_once("urn:hapax:problem:").expect("a problem");
     rest.split('"').next().unwrap().to_owned()
+}
+
+/// An upstream whose answers do not end before their connection does, and a permit for each that has.
+pub(crate) async fn endless() -> (SocketAddr, Arc<Semaphore>) {
+    let ended = Arc::new(Semaphore::new(0));
+    let end = Arc::clone(&ended);
+    let upstream = scripted(move |mut wire| {
+        let end = Arc::clone(&end);
+        async move {
+            wire.message().await;
+            wire.send("HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n").await;
+            let block = vec![0; 65_536];
+            while wire.stream.write_all(&block).await.is_ok() {}
+            end.add_permits(1);
+        }
+    })
+    .await;
+    (upstream, ended)
 }

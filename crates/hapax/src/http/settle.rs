@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hapax_core::address::{Address, Key, Scope, Space};
 use hapax_core::engine::{EngineError, Reply};
 use hapax_core::fingerprint::Fingerprinter;
-use hapax_core::record::{AttemptId, State};
+use hapax_core::record::{AttemptId, Body as Recorded, State};
 use hapax_core::store::{ErrorKind, Seen, Store};
 use hapax_core::transition::{Answer, Claimant, Event};
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
@@ -190,6 +190,7 @@ fn count(reply: &Reply, settings: &Settings, at: &Address) {
     let (outcome, saw) = match reply.answer {
         Answer::Proceed if attempt <= 1 => ("created", Saw::Created),
         Answer::Proceed => ("retried", Saw::Duplicate),
+        Answer::Replay if is_not_kept(reply) => ("not_kept", Saw::Duplicate),
         Answer::Replay => ("replayed", Saw::Duplicate),
         Answer::Busy => ("in_progress", Saw::Duplicate),
         Answer::Accepted => ("accepted", Saw::Duplicate),
@@ -199,6 +200,10 @@ fn count(reply: &Reply, settings: &Settings, at: &Address) {
     };
     observe::claimed(outcome);
     settings.guard.saw(at.scope(), saw);
+}
+
+fn is_not_kept(reply: &Reply) -> bool {
+    reply.outcome().is_some_and(|outcome| outcome.body == Recorded::NotKept)
 }
 
 async fn run<S, I, ReqBody, ResBody>(
