@@ -26,6 +26,7 @@ pub mod codec;
 pub mod conformance;
 pub mod engine;
 pub mod fingerprint;
+pub mod journal;
 pub mod limits;
 pub mod memory;
 pub mod record;

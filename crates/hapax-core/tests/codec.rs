@@ -132,6 +132,7 @@ fn rich() -> (Address, Stored) {
         })),
         error: Some("zu spät\0".to_owned()),
         verdict: Some(Verdict::DidNotHappen),
+        doubt: None,
         labels: vec![Label { name: "order".to_owned(), value: "№\u{0}1".to_owned() }],
     };
     let stored = Stored { record, stamped_at: Timestamp::from_ms(STAMP_MS) };
@@ -226,6 +227,7 @@ mod at_random {
             error: before.2,
             outcome: end.0,
             verdict: end.1,
+            doubt: None,
             labels: end.2,
         })
     }
