@@ -66,13 +66,15 @@ impl Note {
             ("reason", self.reason.len(), limits::NOTE_TEXT_BYTES_MAX),
             ("detail", self.detail.len(), limits::NOTE_TEXT_BYTES_MAX),
         ];
-        match sizes.into_iter().find(|(_, size, size_max)| size > size_max) {
-            Some((part, size, size_max)) => {
-                let message = format!("the {part} has {size} bytes; at most {size_max} are accepted");
-                Err(StoreError::new("note", ErrorKind::Invalid, message))
-            }
-            None => Ok(()),
+        let refuse = |message: String| Err(StoreError::new("note", ErrorKind::Invalid, message));
+        if let Some((part, size, size_max)) = sizes.into_iter().find(|(_, size, size_max)| size > size_max) {
+            return refuse(format!("the {part} has {size} bytes; at most {size_max} are accepted"));
         }
+        // Not every store can keep it, and nobody can read it.
+        if [&self.who, &self.what, &self.reason, &self.detail].into_iter().any(|text| text.contains('\0')) {
+            return refuse("a note holds a NUL character; leave it out".to_owned());
+        }
+        Ok(())
     }
 }
 
