@@ -11,7 +11,11 @@ use std::time::Duration;
 use hapax_server::abuse::breaker::Breaker;
 use hapax_server::abuse::callers::{Callers, What};
 use hapax_server::admin::metrics::{self, ALL, Kind};
-use hapax_server::admin::{self, CONNECTIONS_MAX, Check, Readiness, State, Token};
+use hapax_server::admin::{self, Access, CONNECTIONS_MAX, Check, Readiness, Role, State};
+use hapax_server::desk::view::{
+    AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StatusView,
+};
+use hapax_server::desk::{Desk, DeskError, DeskErrorKind};
 use hapax_server::logs::{self, FieldNames, Format, Redacted, RequestId, Style};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,19 +39,53 @@ impl Readiness for Fixed {
     }
 }
 
+/// A desk where nobody sits.
+struct Nobody;
+
+impl Desk for Nobody {
+    async fn status(&self) -> Result<StatusView, DeskError> {
+        away()
+    }
+
+    async fn list(&self, _: &Filter, _: Option<&str>, _: u32) -> Result<PageView, DeskError> {
+        std::future::pending().await
+    }
+
+    async fn show(&self, _: &str, _: bool) -> Result<RecordView, DeskError> {
+        away()
+    }
+
+    async fn resolve(&self, _: &ResolutionRequest, _: &str) -> Result<ChangeView, DeskError> {
+        away()
+    }
+
+    async fn purge(&self, _: &PurgeRequest, _: &str) -> Result<PurgeView, DeskError> {
+        away()
+    }
+
+    async fn audit(&self, _: Option<&str>, _: Option<u64>, _: u32) -> Result<AuditView, DeskError> {
+        away()
+    }
+}
+
+fn away<T>() -> Result<T, DeskError> {
+    Err(DeskError::new(DeskErrorKind::Unavailable, "The store cannot be reached."))
+}
+
 struct Admin {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     served: JoinHandle<std::io::Result<()>>,
 }
 
-fn state(checks: Option<Vec<Check>>) -> State<Fixed> {
+fn state(checks: Option<Vec<Check>>) -> State<Fixed, Nobody> {
     State {
         readiness: Fixed(checks),
         metrics: recorded(metrics::begin),
         callers: Arc::new(Callers::new()),
-        token: None,
+        access: Arc::default(),
         hosts: Vec::new(),
+        desk: Nobody,
     }
 }
 
@@ -59,7 +97,7 @@ fn recorded(emit: impl FnOnce()) -> PrometheusHandle {
     handle
 }
 
-async fn serve(state: State<Fixed>, bind: &str) -> Admin {
+async fn serve(state: State<Fixed, Nobody>, bind: &str) -> Admin {
     let listener = TcpListener::bind(bind).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (stop, stopped) = oneshot::channel();
@@ -205,7 +243,7 @@ async fn callers_are_listed_by_digest() {
 async fn callers_need_the_token_where_there_is_one() {
     for bind in ["127.0.0.1:0", "0.0.0.0:0"] {
         let mut closed = state(Some(Vec::new()));
-        closed.token = Token::new("s3cret-canary");
+        closed.access = Arc::new(Access::new(false).with("board", Role::Viewer, "s3cret-canary").into());
         let admin = serve(closed, bind).await;
         for fields in ["", "Authorization: Bearer wrong\r\n", "Authorization: Basic s3cret-canary\r\n"] {
             let answer = admin.get("/callers", fields).await;
@@ -483,7 +521,7 @@ fn no_secret_reaches_the_log_through_what_we_log() {
     fields.insert("authorization", "Bearer canary-1".parse().unwrap());
     fields.insert("cookie", "session=canary-2".parse().unwrap());
     let store = hapax_postgres::Options::new("postgres://hapax:canary-3@localhost/hapax");
-    let token = Token::new("canary-4");
+    let token = Access::new(false).with("ops", Role::Operator, "canary-4");
     for style in STYLES {
         let text = logged(style, "trace", || {
             let span = tracing::info_span!("request", id = %RequestId::next(), body = ?Redacted("canary-5"));

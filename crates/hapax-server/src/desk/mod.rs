@@ -6,7 +6,9 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`view`] | what operators see and say |
+//! | [`remote`] | the desk through a running node |
 
+pub mod remote;
 pub mod view;
 
 use std::fmt;

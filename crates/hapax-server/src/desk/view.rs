@@ -7,6 +7,36 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// The states there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StateName {
+    /// Not started, or the last attempt provably did nothing.
+    Ready,
+    /// Claimed by an attempt that is under way.
+    Running,
+    /// The last attempt may or may not have happened.
+    Unknown,
+    /// Automation gave up: a person decides.
+    Dead,
+    /// An answer is recorded.
+    Completed,
+    /// A tombstone.
+    Expired,
+}
+
+/// What can be said of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum VerdictName {
+    /// It happened.
+    Happened,
+    /// It did not: a retry runs again.
+    DidNotHappen,
+    /// Nobody will ever know: a failure is recorded.
+    GiveUp,
+}
+
 /// How things stand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StatusView {
@@ -77,6 +107,7 @@ pub struct RecordView {
     /// The key.
     pub key: String,
     /// `ready`, `running`, `unknown`, `dead`, `completed`, `expired`.
+    #[schema(value_type = StateName)]
     pub state: String,
     /// How many attempts have started.
     pub attempt: u32,
@@ -142,6 +173,7 @@ pub struct DamagedView {
 #[serde(deny_unknown_fields, default)]
 pub struct Filter {
     /// In one of these states; empty: in any.
+    #[schema(value_type = Vec<StateName>, max_items = 6)]
     pub states: Vec<String>,
     /// Of exactly this scope.
     pub scope: Option<String>,
@@ -172,6 +204,7 @@ pub struct ResolutionRequest {
     #[serde(default)]
     pub label: Option<String>,
     /// `happened`, `did-not-happen`, `give-up`.
+    #[schema(value_type = VerdictName)]
     pub verdict: String,
     /// The attempt that is meant. If the record is at another one, nothing is changed.
     #[serde(default)]
