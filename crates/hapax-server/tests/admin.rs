@@ -242,8 +242,8 @@ async fn callers_are_listed_by_digest() {
 #[tokio::test]
 async fn callers_need_the_token_where_there_is_one() {
     for bind in ["127.0.0.1:0", "0.0.0.0:0"] {
-        let mut closed = state(Some(Vec::new()));
-        closed.access = Arc::new(Access::new(false).with("board", Role::Viewer, "s3cret-canary").into());
+        let closed = state(Some(Vec::new()));
+        closed.access.store(Arc::new(Access::new(false).with("board", Role::Viewer, "s3cret-canary")));
         let admin = serve(closed, bind).await;
         for fields in ["", "Authorization: Bearer wrong\r\n", "Authorization: Basic s3cret-canary\r\n"] {
             let answer = admin.get("/callers", fields).await;

@@ -10,11 +10,11 @@ mod node;
 use std::thread;
 use std::time::Duration;
 
-use api::setup::{Desk, OPERATOR, VIEWER, audited, key_of, page, start, start_with};
+use api::setup::{Desk, OPERATOR, VIEWER, audited, key_of, page, pay, start, start_with};
 use hapax_testkit::ledger::Behaviour;
 use hapax_testkit::raw_http::request;
 use hapax_testkit::wait::until;
-use node::{Kept, on_both_stores, pay};
+use node::{Kept, on_both_stores};
 use serde_json::{Value, json};
 
 /// Longer than anything here takes on a busy machine.
@@ -74,9 +74,9 @@ fn records_are_listed_by_state_scope_label_time_and_anything_pasted(kept: Kept) 
     let scope = record["scope"].as_str().unwrap().to_owned();
     assert_eq!(keys(&format!("?scope={}&state=completed", scope.replace(':', "%3A"))), ["k-completed"]);
     assert_eq!(keys("?scope=somebody-else"), [""; 0]);
-    let request_id = record["labels"]["request-id"].as_str().expect("it is recorded with the claim");
-    assert_eq!(keys(&format!("?label=request-id%3D{request_id}")), ["k-unknown"]);
-    for pasted in ["k-unknown", &id, &id[..12], request_id] {
+    assert_eq!(record["labels"]["order"], "o-k-unknown", "it is recorded with the claim");
+    assert_eq!(keys("?label=order%3Do-k-unknown"), ["k-unknown"]);
+    for pasted in ["k-unknown", &id, &id[..12], "o-k-unknown"] {
         assert_eq!(keys(&format!("?find={pasted}")), ["k-unknown"], "{pasted}");
     }
     assert_eq!(keys("?since=2020-01-01T00:00:00Z&state=unknown"), ["k-unknown"]);
@@ -239,11 +239,8 @@ fn a_record_is_named_by_id_by_scope_and_key_or_by_label(kept: Kept) {
         let record = desk.get(&format!("/v1/keys/{}", ids[nth])).json();
         format!("request-id={}", record["labels"]["request-id"].as_str().unwrap())
     };
-    let named = [
-        json!({ "scope": record["scope"], "key": "k-0" }),
-        json!({ "key": "k-1" }),
-        json!({ "label": label(2) }),
-    ];
+    let named =
+        [json!({ "scope": record["scope"], "key": "k-0" }), json!({ "key": "k-1" }), json!({ "label": label(2) })];
     for (nth, mut said) in named.into_iter().enumerate() {
         said["verdict"] = json!("happened");
         said["reason"] = json!("webhook");
@@ -270,7 +267,12 @@ fn an_unknown_record_is_not_found(kept: Kept) {
         said["verdict"] = json!("happened");
         said["reason"] = json!("webhook");
         let refusal = desk.post("/v1/resolutions", &said);
-        assert_eq!((refusal.status, &refusal.json()["kind"]), (404, &json!("not-found")), "{named}: {}", refusal.text());
+        assert_eq!(
+            (refusal.status, &refusal.json()["kind"]),
+            (404, &json!("not-found")),
+            "{named}: {}",
+            refusal.text()
+        );
     }
     for id in ["x", "%27", "AB", "..%2f..%2flivez"] {
         desk.refused(&format!("/v1/keys/{id}"), 400);
@@ -323,8 +325,15 @@ fn who_did_what_is_written_down(kept: Kept) {
     }
     let notes = audited(&desk);
     assert_eq!(notes.len(), 2);
-    assert_eq!((&notes[0]["who"], &notes[1]["who"]), (&json!("admin (joe)"), &json!("admin (zo\u{eb}\\u202e)")), "newest first: {notes:?}");
-    assert_eq!((&notes[0]["id"], &notes[0]["before"], &notes[0]["after"]), (&json!(ids[1]), &json!("unknown"), &json!("completed")));
+    assert_eq!(
+        (&notes[0]["who"], &notes[1]["who"]),
+        (&json!("admin (joe)"), &json!("admin (zo\u{eb}\\u202e)")),
+        "newest first: {notes:?}"
+    );
+    assert_eq!(
+        (&notes[0]["id"], &notes[0]["before"], &notes[0]["after"]),
+        (&json!(ids[1]), &json!("unknown"), &json!("completed"))
+    );
     let about = desk.get(&format!("/v1/audit?id={}", ids[0])).json();
     assert_eq!(about["notes"].as_array().unwrap().len(), 1, "{about}");
     let first = desk.get("/v1/audit?limit=1").json();

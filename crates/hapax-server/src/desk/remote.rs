@@ -307,7 +307,7 @@ fn encoded(text: &str) -> String {
 fn actor(who: &str) -> Option<HeaderValue> {
     let safe = crate::logs::escaped(who.trim()).into_owned();
     let end = (0..=safe.len().min(ACTOR_BYTES_MAX)).rev().find(|at| safe.is_char_boundary(*at))?;
-    HeaderValue::from_bytes(safe[..end].as_bytes()).ok().filter(|value| !value.is_empty())
+    HeaderValue::from_bytes(&safe.as_bytes()[..end]).ok().filter(|value| !value.is_empty())
 }
 
 fn bearer(token: &str) -> Result<HeaderValue, DeskError> {

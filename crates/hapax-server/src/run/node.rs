@@ -19,6 +19,7 @@ use crate::abuse::callers::Callers;
 use crate::abuse::rates::Rates;
 use crate::admin::Access;
 use crate::config::{self, Config, LogFormat, Sources};
+use crate::desk::direct::Direct;
 use crate::proxy::tls::{self, Certificate};
 use crate::proxy::{self, ListenOptions, Shutdown, Upstream, UpstreamOptions};
 use crate::run::forward::Forward;
@@ -117,14 +118,13 @@ impl Node {
             doorkeeper: Arc::clone(&self.doorkeeper),
             draining: Arc::clone(&self.draining),
         };
-        let Ok(desk) = crate::desk::remote::Remote::new("http://127.0.0.1:1", None, None) else { return ending };
         let state = Arc::new(admin::State {
             readiness,
             metrics,
             callers: Arc::clone(&self.doorkeeper.callers),
             access: Arc::clone(&self.access),
             hosts: self.config.admin.hosts.clone(),
-            desk,
+            desk: Direct::new(self.store.clone()),
         });
         let ended = ending.clone();
         tokio::spawn(async move {

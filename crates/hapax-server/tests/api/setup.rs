@@ -12,7 +12,7 @@ use hapax_testkit::raw_http::{Request, Response, request};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::node::{self, Kept, Node, pay};
+use crate::node::{self, Kept, Node, unkeyed};
 
 pub(crate) const OPERATOR: &str = "operator-token-0123456789";
 pub(crate) const VIEWER: &str = "viewer-token-0123456789";
@@ -31,12 +31,19 @@ pub(crate) fn start_with(kept: Kept, change: impl FnOnce(Builder) -> Builder) ->
     let secrets = tempfile::tempdir().unwrap();
     let viewer = secrets.path().join("viewer");
     write_secret(&viewer, VIEWER);
-    let config =
-        format!("[[admin.tokens]]\nname = \"board\"\nrole = \"viewer\"\nvalue_file = \"{}\"\n", viewer.display());
-    let node = node::start_with(kept, |builder| {
-        change(builder.with_config(&config).with_env("HAPAX_ADMIN_TOKEN", OPERATOR))
-    });
+    let labels = "[defaults]\nlabels = { order = \"request:/order\" }\n";
+    let config = format!(
+        "{labels}[[admin.tokens]]\nname = \"board\"\nrole = \"viewer\"\nvalue_file = \"{}\"\n",
+        viewer.display()
+    );
+    let node =
+        node::start_with(kept, |builder| change(builder.with_config(&config).with_env("HAPAX_ADMIN_TOKEN", OPERATOR)));
     Desk { node, secrets }
+}
+
+/// A payment of alice's with that key, for the order `o-KEY`.
+pub(crate) fn pay(key: &str) -> Request {
+    unkeyed(&format!("{{\"order\":\"o-{key}\"}}")).header("Idempotency-Key", key)
 }
 
 fn write_secret(path: &Path, text: &str) {

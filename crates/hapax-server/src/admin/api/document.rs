@@ -85,7 +85,8 @@ const GUARDED: &[(u16, &str)] =
     &[(401, "The token is missing or wrong."), (403, "The token does not allow this, or none is configured.")];
 
 /// Those of operations about one record.
-const ABOUT_ONE: &[(u16, &str)] = &[(404, "There is no such record.")];
+const ABOUT_ONE: &[(u16, &str)] =
+    &[(404, "There is no such record."), (409, "Several records fit, or the record cannot be read.")];
 
 /// Those of operations that change something.
 const CHANGING: &[(u16, &str)] = &[
@@ -117,7 +118,7 @@ fn refusals(operation: &mut Operation, path: &str) {
     }
     if operation.request_body.is_some() {
         add(operation, CHANGING);
-    } else if path.contains('{') {
+    } else if path.contains('{') || path == "/v1/audit" {
         add(operation, ABOUT_ONE);
     }
 }

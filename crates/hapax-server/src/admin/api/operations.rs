@@ -96,7 +96,8 @@ pub(super) async fn list<D: Desk>(to: To<'_, D>) -> Result<String, Refusal> {
     path = "/v1/keys/{id}",
     operation_id = "showKey",
     params(
-        ("id" = String, Path, pattern = "^[0-9a-f]{64}$", description = "The record's id."),
+        ("id" = String, Path, pattern = "^[0-9a-fA-F]{8,64}$",
+            description = "The record's id, or at least 8 of its first digits."),
         ("body" = Option<bool>, Query, description = "With the headers and the body of its answer. Operators only."),
     ),
     responses((status = 200, body = RecordView, description = "The record."))
@@ -115,7 +116,7 @@ pub(super) async fn show<D: Desk>(to: To<'_, D>, id: &str) -> Result<String, Ref
     path = "/v1/audit",
     operation_id = "audit",
     params(
-        ("id" = Option<String>, Query, pattern = "^[0-9a-f]{64}$", description = "About this record only."),
+        ("id" = Option<String>, Query, pattern = "^[0-9a-fA-F]{8,64}$", description = "About this record only."),
         ("before" = Option<i64>, Query, minimum = 0, maximum = 9223372036854775807_i64,
             description = "`next` of the page before."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 500, description = "How many at most; default 50."),
