@@ -266,6 +266,30 @@ async fn callers_are_closed_to_other_machines_without_a_token() {
 }
 
 #[tokio::test]
+async fn probes_are_answered_while_the_api_is_busy() {
+    let admin = Arc::new(serve_ready("127.0.0.1:0").await);
+    let mut waiting = Vec::new();
+    // The desk never answers a list; each of these holds a turn.
+    loop {
+        let mut stream = TcpStream::connect(admin.address).await.unwrap();
+        stream.write_all(b"GET /v1/keys HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        waiting.push(stream);
+        let answer = admin.get("/v1/status", "").await;
+        assert_eq!(answer.status, 503, "the store is away, or nobody has a turn");
+        if answer.body.contains("Too many") {
+            assert!(answer.head.contains("retry-after: 1"), "{}", answer.head);
+            break;
+        }
+        assert!(waiting.len() < CONNECTIONS_MAX / 2, "places are left for others");
+    }
+    assert_eq!(admin.get("/livez", "").await.status, 200);
+    assert_eq!(admin.get("/metrics", "").await.status, 200);
+    drop(waiting);
+    let patient = async { while admin.get("/v1/status", "").await.body.contains("Too many") {} };
+    tokio::time::timeout(PATIENCE, patient).await.expect("turns are given back");
+}
+
+#[tokio::test]
 async fn heads_that_are_too_large_are_refused() {
     let admin = serve_ready("127.0.0.1:0").await;
     let long = format!("X-Long: {}\r\n", "a".repeat(10_000));

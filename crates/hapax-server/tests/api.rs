@@ -2,20 +2,22 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
-mod api {
-    pub(crate) mod setup;
-}
 mod node;
+#[path = "api/setup.rs"]
+mod setup;
 
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use api::setup::{Desk, OPERATOR, VIEWER, audited, key_of, page, pay, start, start_with};
 use hapax_testkit::ledger::Behaviour;
-use hapax_testkit::raw_http::request;
+use hapax_testkit::raw_http::{Request, request};
 use hapax_testkit::wait::until;
-use node::{Kept, on_both_stores};
+use hapax_testkit::{clients, needs_clients};
+use node::{Kept, on_both_stores, unkeyed};
 use serde_json::{Value, json};
+use setup::{Desk, OPERATOR, VIEWER, audited, key_of, page, pay, start, start_with};
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -235,12 +237,8 @@ fn a_record_is_named_by_id_by_scope_and_key_or_by_label(kept: Kept) {
     let desk = start(kept);
     let ids: Vec<String> = (0..3).map(|nth| desk.unknown(&format!("k-{nth}"))).collect();
     let record = desk.get(&format!("/v1/keys/{}", ids[0])).json();
-    let label = |nth: usize| {
-        let record = desk.get(&format!("/v1/keys/{}", ids[nth])).json();
-        format!("request-id={}", record["labels"]["request-id"].as_str().unwrap())
-    };
     let named =
-        [json!({ "scope": record["scope"], "key": "k-0" }), json!({ "key": "k-1" }), json!({ "label": label(2) })];
+        [json!({ "scope": record["scope"], "key": "k-0" }), json!({ "key": "k-1" }), json!({ "label": "order=o-k-2" })];
     for (nth, mut said) in named.into_iter().enumerate() {
         said["verdict"] = json!("happened");
         said["reason"] = json!("webhook");
@@ -537,4 +535,34 @@ fn no_token_reaches_a_log() {
     desk.as_viewer(&request("POST", "/v1/keys/purge"));
     let said = desk.node.hapax.stdout() + &desk.node.hapax.stderr();
     assert!(!said.contains(OPERATOR) && !said.contains(VIEWER), "{said}");
+}
+
+/// The page's own examples, in their order, in one shell; only the address and the file of the token are changed.
+#[test]
+fn the_examples_of_the_page_work_as_written() {
+    needs_clients!();
+    let desk = start(Kept::Sqlite);
+    let lost = order("k-lost", "4711");
+    desk.node.ledger.next("k-lost", Behaviour::Drop);
+    assert_eq!(desk.node.send(&lost).status, 504);
+    assert_eq!(desk.node.send(&order("k-wrong", "4712")).status, 201);
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/admin-api.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let examples: Vec<&str> = page.split("\n```sh\n").skip(1).map(|rest| rest.split("\n```").next().unwrap()).collect();
+    assert!(examples.len() >= 5, "{examples:?}");
+    let token = desk.node.hapax.dir().join("admin-token");
+    std::fs::write(&token, OPERATOR).unwrap();
+    let script = format!("set -eu\n{}\n", examples.join("\n"));
+    let script = script.replace("127.0.0.1:9180", &desk.node.hapax.admin().to_string());
+    let script = script.replace("/etc/hapax/admin-token", &token.display().to_string());
+    let said = clients::run(Command::new("sh").args(["-c", &script]));
+    assert!(said.contains(r#""changed":true"#) && said.contains(r#""freed":1"#), "{said}");
+    assert!(said.contains("admin (provider-webhook)"), "{said}");
+    let retry = desk.node.send(&lost);
+    assert_eq!((retry.status, retry.text().as_str()), (201, r#"{"payment": "p-1"}"#));
+    desk.node.ledger.assert_once("k-lost");
+}
+
+fn order(key: &str, order: &str) -> Request {
+    unkeyed(&format!("{{\"order\":\"{order}\"}}")).header("Idempotency-Key", key)
 }

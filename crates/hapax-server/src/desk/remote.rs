@@ -90,9 +90,11 @@ impl Remote {
             return Err(unfit("has more than a host and a port"));
         }
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = match (authority.port(), authority.port_u16()) {
-            (Some(_), None | Some(0)) => return Err(unfit("has no sound port")),
-            (_, port) => port.unwrap_or(if secure { 443 } else { 80 }),
+        let port = match authority.port_u16() {
+            Some(0) => return Err(unfit("has the port 0")),
+            // A port such as 99999 is kept as text by the parser, and is then no port.
+            None if authority.as_str() != authority.host() => return Err(unfit("has a port that is none")),
+            port => port.unwrap_or(if secure { 443 } else { 80 }),
         };
         let tls = if secure { Some(trust(&host, ca_file)?) } else { None };
         Ok(Self {

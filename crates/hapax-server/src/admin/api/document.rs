@@ -6,6 +6,7 @@
 use std::sync::LazyLock;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{Content, Ref, Response, SecurityRequirement};
@@ -16,8 +17,50 @@ use super::operations;
 /// The document.
 #[must_use]
 pub fn openapi() -> &'static str {
-    static TEXT: LazyLock<String> = LazyLock::new(|| Document::openapi().to_json().unwrap_or_default());
+    static TEXT: LazyLock<String> = LazyLock::new(|| {
+        let mut document = serde_json::to_value(Document::openapi()).unwrap_or_default();
+        for (schema, rules) in rules() {
+            document["components"]["schemas"][schema]["allOf"] = rules;
+        }
+        document.to_string()
+    });
     &TEXT
+}
+
+/// Which fields of a request go together; a derive cannot say it.
+fn rules() -> [(&'static str, Value); 3] {
+    let without = |names: &[&str]| -> Value {
+        let none = names.iter().map(|name| ((*name).to_owned(), json!({ "type": "null" })));
+        json!({ "properties": none.collect::<serde_json::Map<_, _>>() })
+    };
+    let only = |name: &str, kind: &str, others: &[&str]| -> Value {
+        json!({ "required": [name], "properties": { name: { "type": kind } }, "allOf": [without(others)] })
+    };
+    let bodiless = json!({ "properties": { "status": { "not": { "enum": [204, 205, 304] } } } });
+    let has_answer = json!({ "properties": { "verdict": { "enum": ["happened", "give-up"] } } });
+    let one_record = json!([
+        only("id", "string", &["scope", "key", "label"]),
+        only("key", "string", &["id", "label"]),
+        only("label", "string", &["id", "scope", "key"]),
+    ]);
+    let purged = json!([only("id", "string", &["filter"]), only("filter", "object", &["id"])]);
+    let named = |name: &str, kind: Value| json!({ "required": [name], "properties": { name: kind } });
+    let text = || json!({ "type": "string" });
+    let narrow = json!([
+        { "type": "null" },
+        named("states", json!({ "minItems": 1 })),
+        named("scope", text()),
+        named("label", text()),
+        named("find", text()),
+        named("since", text()),
+        named("until", text()),
+    ]);
+    let one_body = json!([without(&["body"]), without(&["body_base64"])]);
+    [
+        ("ResolutionRequest", json!([{ "oneOf": one_record }, { "anyOf": [has_answer, without(&["answer"])] }])),
+        ("PurgeRequest", json!([{ "oneOf": purged }, { "properties": { "filter": { "anyOf": narrow } } }])),
+        ("AnswerRequest", json!([{ "anyOf": one_body }, { "anyOf": [bodiless, without(&["body", "body_base64"])] }])),
+    ]
 }
 
 #[derive(OpenApi)]
@@ -139,7 +182,7 @@ mod tests {
     use super::*;
     use crate::admin::api::routes;
 
-    fn parsed() -> serde_json::Value {
+    fn parsed() -> Value {
         serde_json::from_str(openapi()).unwrap()
     }
 
