@@ -226,6 +226,7 @@ fn listen_options(config: &Config) -> ListenOptions {
         streams_max: server.h2_streams_max.get(),
         resets_max: server.h2_resets_max.get() as usize,
         trusted_peers: server.trusted_peers.clone(),
+        ..ListenOptions::default()
     }
 }
 
