@@ -21,7 +21,7 @@ const TABLES: &str = "
         attempt INTEGER, state INTEGER, status INTEGER, inside INTEGER, covered INTEGER, settled INTEGER);
     CREATE TABLE finding (n INTEGER PRIMARY KEY, kind INTEGER, line INTEGER, ours INTEGER, scope TEXT, key TEXT,
         state INTEGER, says INTEGER, note TEXT);
-    CREATE TABLE malformed (line INTEGER PRIMARY KEY, cause TEXT);";
+    CREATE TABLE malformed (n INTEGER PRIMARY KEY, line INTEGER, cause TEXT);";
 
 /// Indexes are made after the rows are in: sorting once is cheaper than keeping order.
 const SORTED: &str = "
@@ -85,7 +85,7 @@ impl Book {
     }
 
     pub(super) fn put_malformed(&self, line: u64, cause: &str) -> Result<(), LedgerError> {
-        let mut insert = self.connection.prepare_cached("INSERT OR IGNORE INTO malformed VALUES (?1, ?2)")?;
+        let mut insert = self.connection.prepare_cached("INSERT INTO malformed (line, cause) VALUES (?1, ?2)")?;
         insert.execute(params![i64::try_from(line).unwrap_or(i64::MAX), cause])?;
         Ok(())
     }
@@ -215,12 +215,11 @@ impl Book {
         Ok(u64::try_from(count).unwrap_or(0))
     }
 
-    /// Up to `limit` malformed rows after that line.
-    pub(super) fn malformed(&self, after: i64, limit: u32) -> Result<Vec<(i64, String)>, LedgerError> {
-        let mut select = self
-            .connection
-            .prepare_cached("SELECT line, cause FROM malformed WHERE line > ?1 ORDER BY line LIMIT ?2")?;
-        let rows = select.query_map(params![after, limit], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    /// Up to `limit` malformed rows after the one with that number: number, line, cause.
+    pub(super) fn malformed(&self, after: i64, limit: u32) -> Result<Vec<(i64, i64, String)>, LedgerError> {
+        let sql = "SELECT n, line, cause FROM malformed WHERE n > ?1 ORDER BY n LIMIT ?2";
+        let mut select = self.connection.prepare_cached(sql)?;
+        let rows = select.query_map(params![after, limit], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 

@@ -97,10 +97,11 @@ impl CsvLedger {
 
     fn line(&mut self, record: &ByteRecord, start: &Position) -> Result<Line, LedgerError> {
         let line_feeds = record.as_slice().iter().filter(|byte| **byte == b'\n').count() as u64;
-        let unended = self.reader.position().byte() >= self.length && !self.ends_in_line_feed;
+        let open = line_feeds > 0 && self.ends_open(start)?;
+        // The last line feed of the file is a part of a row that is left open.
+        let unended = self.reader.position().byte() >= self.length && (open || !self.ends_in_line_feed);
         // The reader counts from before the empty lines that it passed over.
         let number = self.reader.position().line() - line_feeds - u64::from(!unended);
-        let open = line_feeds > 0 && self.ends_open(start)?;
         let cells = if open {
             Err("a quotation mark is not closed; close it or double it".to_owned())
         } else {

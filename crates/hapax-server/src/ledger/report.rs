@@ -74,12 +74,12 @@ fn each(book: &Book, kind: Kind, mut take: impl FnMut(&Listed) -> Result<(), Led
 
 /// Every malformed row, page by page.
 fn each_malformed(book: &Book, mut take: impl FnMut(i64, &str) -> Result<(), LedgerError>) -> Result<(), LedgerError> {
-    let mut after = -1;
+    let mut after = 0;
     loop {
         let page = book.malformed(after, PAGE)?;
-        let Some((last, _)) = page.last() else { return Ok(()) };
+        let Some((last, ..)) = page.last() else { return Ok(()) };
         after = *last;
-        page.iter().try_for_each(|(line, cause)| take(*line, cause))?;
+        page.iter().try_for_each(|(_, line, cause)| take(*line, cause))?;
     }
 }
 
@@ -129,7 +129,7 @@ fn table(head: [&str; 6], rows: &[[String; 6]], to: &mut impl Write) -> io::Resu
 }
 
 fn malformed_text(summary: &Summary, book: &Book, to: &mut impl Write) -> Result<(), LedgerError> {
-    for (line, cause) in book.malformed(-1, SHOWN_MAX)? {
+    for (_, line, cause) in book.malformed(0, SHOWN_MAX)? {
         writeln!(to, "line {line}: {}", escaped(&cause)).map_err(LedgerError::Report)?;
     }
     let more = summary.malformed.saturating_sub(SHOWN_MAX.into());
