@@ -15,6 +15,7 @@ use std::time::Duration;
 use hapax_core::address::Address;
 use hapax_core::clock::{Clock, Now, StoreTime};
 use hapax_core::codec;
+use hapax_core::journal::{Journal, Note, NoteScan, Noted};
 use hapax_core::record::{Record, Version};
 use hapax_core::store::{Durability, ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
@@ -23,7 +24,7 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use crate::backup::{self, Contents, Partial};
 use crate::options::Options;
 use crate::rows::{self, End, Write};
-use crate::{failure, reader, schema};
+use crate::{failure, notes, reader, schema};
 
 /// A restore that has begun. Nothing is in place before [`Restore::finish`]; dropped before that, it leaves no trace.
 pub struct Restore {
@@ -189,17 +190,23 @@ impl Unplaced {
     }
 }
 
-impl Store for Unplaced {
-    async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
+impl Unplaced {
+    fn write(&self, write: &Write) -> Result<Swap, StoreError> {
         let now = self.now();
         let connection = self.connection();
         let swapped = || {
             let transaction = connection.unchecked_transaction()?;
-            let written = rows::swap(&transaction, &Write::new(at, expect, next), now.at, &mut End::default())?;
+            let written = rows::swap(&transaction, write, now.at, &mut End::default())?;
             transaction.commit()?;
             Ok(written)
         };
         swapped().map_err(|error| failure::of_statement("swap", error))?.into_swap(now)
+    }
+}
+
+impl Store for Unplaced {
+    async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
+        self.write(&Write::new(at, expect, next))
     }
 
     async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
@@ -218,5 +225,29 @@ impl Store for Unplaced {
     async fn health(&self) -> Result<Health, StoreError> {
         let clock = self.time.lock().unwrap_or_else(PoisonError::into_inner).health();
         Ok(Health { durability: Durability::None, clock })
+    }
+}
+
+impl Journal for Unplaced {
+    async fn swap_noted(
+        &self,
+        at: &Address,
+        expect: Option<Version>,
+        next: &Record,
+        note: &Note,
+    ) -> Result<Swap, StoreError> {
+        note.check_limits()?;
+        self.write(&Write::new(at, expect, next).noted(note))
+    }
+
+    async fn note(&self, note: &Note) -> Result<Now, StoreError> {
+        note.check_limits()?;
+        let now = self.now();
+        let kept = notes::keep(&self.connection(), note, now.at);
+        kept.map(|()| now).map_err(|error| failure::of_statement("note", error))
+    }
+
+    async fn notes(&self, query: &NoteScan) -> Result<Vec<Noted>, StoreError> {
+        notes::find(&self.connection(), query).map_err(|error| failure::of_statement("notes", error))
     }
 }

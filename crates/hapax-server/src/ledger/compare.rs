@@ -1,5 +1,6 @@
 //! Both sides put into the book, and every record judged.
 
+use hapax::remembered::SPACE;
 use hapax_core::clock::Timestamp;
 use hapax_core::limits::PAGE_ENTRIES_MAX;
 use hapax_core::record::Stored;
@@ -13,9 +14,6 @@ use super::progress::Progress;
 use super::read_csv::CsvLedger;
 use super::read_ndjson::NdjsonLedger;
 use super::rows::{Line, Reading, Row};
-
-/// Records of hapax's own: how addresses are made, the restore fence. No provider knows them.
-const OWN_SPACE: &str = "hapax";
 
 /// What is compared: from when to when, and what time it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,8 +160,9 @@ pub(super) async fn read_store(
     }
 }
 
+/// Records of hapax's own, such as how addresses are made: no provider knows them.
 fn is_a_callers(entry: &Entry) -> bool {
-    entry.address.space().as_str() != OWN_SPACE
+    entry.address.space().as_str() != SPACE
 }
 
 fn value_of<'a>(entry: &'a Entry, by: &By) -> Option<&'a str> {

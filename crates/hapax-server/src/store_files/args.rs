@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use crate::cli::Flags;
 use crate::config::Sources;
@@ -14,6 +14,8 @@ pub enum StoreCommand {
     Backup(BackupArgs),
     /// Put a backup into the place of an SQLite store that nobody uses
     Restore(RestoreArgs),
+    /// Show, raise or lift the fence over what a restore may have lost
+    Fence(FenceArgs),
 }
 
 /// Which store.
@@ -59,6 +61,30 @@ pub struct RestoreArgs {
     /// Why, for the audit log
     #[arg(long, value_name = "TEXT", default_value = "restored from a backup")]
     pub reason: String,
+    /// Which store.
+    #[command(flatten)]
+    pub store: StoreFlags,
+}
+
+/// The flags of `hapax store fence`.
+#[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new("what").args(["show", "raise", "lift"]))]
+pub struct FenceArgs {
+    /// Say whether one stands [default]
+    #[arg(long)]
+    pub show: bool,
+    /// Raise one, after a recovery by other means
+    #[arg(long, requires = "since", requires = "reason")]
+    pub raise: bool,
+    /// Lift it: from now on every new key runs
+    #[arg(long, requires = "reason")]
+    pub lift: bool,
+    /// What was claimed since then may be lost: the time of the backup or the recovery target
+    #[arg(long, value_name = "TIME", requires = "raise")]
+    pub since: Option<String>,
+    /// Why, for the audit log
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
     /// Which store.
     #[command(flatten)]
     pub store: StoreFlags,

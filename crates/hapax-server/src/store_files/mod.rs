@@ -5,11 +5,13 @@
 //! | [`args`] | the flags |
 //! | `open` | the store that the flags and the configuration name, if it is there |
 //! | `backup`, `restore` | the commands for SQLite |
+//! | `fence` | the command for every store |
 //! | [`command`] | which of them, and how it ends |
 
 pub mod args;
 mod backup;
 pub mod command;
+mod fence;
 pub mod open;
 mod restore;
 

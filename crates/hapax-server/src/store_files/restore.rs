@@ -1,23 +1,33 @@
 //! `hapax store restore`: a backup in the place of a store, fenced before anybody can open it.
 
 use hapax_core::clock::Timestamp;
-use hapax_core::store::{Scan, Store as _};
+use hapax_core::journal::Journal as _;
 use hapax_sqlite::{Options, Restore};
 
 use super::StoreFileError;
 use super::args::RestoreArgs;
-use super::{backup, open};
+use super::{backup, fence, open};
+use crate::config;
 use crate::ledger::moment;
 
 /// Puts the backup into its place and says what that means.
 pub(super) async fn run(args: &RestoreArgs, environment: Vec<(String, String)>) -> Result<String, StoreFileError> {
+    let config = config::load(&args.store.sources(environment.clone()))?;
     let to = open::file(&args.store, environment)?;
     let restore = Restore::begin(&args.from, &Options::new(&to))?;
-    let now = restore.store().scan(&Scan { limit: 1, ..Scan::default() }).await?.now.at;
     let contents = restore.contents().clone();
-    let kept = restore.finish(&ending(now))?;
+    let raised = fence::raise(restore.store(), contents.newest, fence::longest_retention(&config)).await?;
+    restore.store().note(&fence::note("restore", &args.reason, &fence::detail(&raised))).await?;
+    let kept = restore.finish(&ending(raised.fence.restored_at))?;
     let kept = kept.map_or_else(String::new, |kept| format!("The old file is kept as {}.\n", kept.display()));
-    Ok(format!("Restored {} from {}.\n{}{kept}", to.display(), args.from.display(), backup::shown(&contents)))
+    Ok(format!(
+        "Restored {} from {}.\n{}{kept}{}{}",
+        to.display(),
+        args.from.display(),
+        backup::shown(&contents),
+        fence::shown(&raised.fence),
+        fence::suspected(&raised),
+    ))
 }
 
 /// `.before-restore-20261116T120000Z`: sorts by time and needs no quotes in a shell.
