@@ -8,6 +8,7 @@
 //! Left to others: what is to be changed in the restored records.
 
 use std::fs::{File, OpenOptions};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -97,8 +98,9 @@ impl Old {
         if !to.exists() {
             return Ok(None);
         }
-        let damaged = match fold_log(to) {
-            Ok(()) => false,
+        let folded = if begins_as_a_database(to) { fold_log(to).map(|()| true) } else { Ok(false) };
+        let damaged = match folded {
+            Ok(folded) => !folded,
             Err(error)
                 if matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) =>
             {
@@ -131,6 +133,13 @@ impl Old {
         let _ = std::fs::remove_file(backup::beside(to, "-shm"));
         Ok(())
     }
+}
+
+/// SQLite is not let near anything else: it might throw the log away, which may be all that is left.
+fn begins_as_a_database(path: &Path) -> bool {
+    let mut begin = [0; 16];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut begin));
+    read.is_ok() && begin == *b"SQLite format 3\0"
 }
 
 /// Moves the log into the file and removes it, which SQLite does only for the last one who has the file open.
