@@ -4,12 +4,24 @@
 
 mod node;
 
-use std::process::Command;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
 
+use hapax_core::address::{Address, AddressScheme, Key, Scope, Space};
+use hapax_core::fingerprint::{Fingerprint, Scheme};
+use hapax_core::record::{Body, Outcome, Policy, Record, State, Version};
+use hapax_core::store::{Store as _, Swap};
+use hapax_sqlite::{Options, Sqlite};
 use hapax_testkit::ledger::Behaviour;
 use hapax_testkit::raw_http::{Request, request};
+use hapax_testkit::wait;
 use node::{Kept, Node, on_both_stores, pay, refused, start, start_with};
 use serde_json::Value;
+use tokio::task::JoinSet;
 
 /// How a run ended.
 struct Ended {
@@ -408,4 +420,102 @@ fn a_ledger_or_store_that_is_not_there_makes_neither() {
     assert!(ended.stderr.contains("the ledger `missing.csv` cannot be read"), "{}", ended.stderr);
     std::fs::create_dir(directory.path().join("d.csv")).unwrap();
     assert_eq!(hapax(&["--ledger", "d.csv", "--match", "key=key", "--store", &store_url(&node)]).code, Some(2));
+}
+
+/// Rows and records of the large comparison. A million of each was measured; see docs/ledger.md.
+const MANY: usize = 50_000;
+
+/// Far less than the rows would need, and not more for a million of them.
+const RSS_BYTES_MAX: u64 = 200 << 20;
+
+#[test]
+fn many_rows_are_compared_in_bounded_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("hapax.db");
+    let runtime = tokio::runtime::Builder::new_multi_thread().build().unwrap();
+    runtime.block_on(many_records(&file));
+    drop(runtime);
+    let mut ledger = BufWriter::new(File::create(directory.path().join("p.csv")).unwrap());
+    writeln!(ledger, "id,key,status,note").unwrap();
+    // One record is missing there, and one row is missing here.
+    for number in 1..=MANY {
+        writeln!(ledger, "pay_{number:012},{},paid,\"a note, with a comma\"", key_of(number)).unwrap();
+    }
+    drop(ledger);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
+    command
+        .args(["reconcile", "--ledger", "p.csv"])
+        .args(BY_KEY)
+        .args(STATUS)
+        .current_dir(directory.path())
+        .env_clear();
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut peak = 0;
+    let mut status = None;
+    wait::holds_within(Duration::from_secs(120), || {
+        peak = peak.max(peak_rss_bytes(child.id()));
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    let json: Value = serde_json::from_reader(child.stdout.take().unwrap()).unwrap();
+    assert_eq!(status.and_then(|status| status.code()), Some(1));
+    assert_eq!(json["agreeing"], MANY - 1);
+    assert_eq!((json["counts"]["not-here"].as_u64(), json["counts"]["not-there"].as_u64()), (Some(1), Some(1)));
+    assert!(peak > 0 && peak < RSS_BYTES_MAX, "{peak} bytes");
+}
+
+fn key_of(number: usize) -> String {
+    format!("8e03978e-40d5-43dd-bc93-{number:012}")
+}
+
+/// Completed records 0 to `MANY` - 1.
+async fn many_records(file: &Path) {
+    let store = Sqlite::open(&Options::new(file)).unwrap();
+    let mut writers = JoinSet::new();
+    for writer in 0..WRITERS {
+        let store = store.clone();
+        writers.spawn(async move {
+            for number in (writer..MANY).step_by(WRITERS) {
+                let (space, scope) = (Space::new("http").unwrap(), Scope::new("alice").unwrap());
+                let key = Key::new(&key_of(number)).unwrap();
+                let at = Address::new(&AddressScheme::default(), &space, &scope, &key);
+                assert!(matches!(store.swap(&at, None, &completed(number)).await.unwrap(), Swap::Applied(_)));
+            }
+        });
+    }
+    while let Some(joined) = writers.join_next().await {
+        joined.unwrap();
+    }
+}
+
+const WRITERS: usize = 256;
+
+fn completed(number: usize) -> Record {
+    let retention_ms = Policy::default().retention_ms;
+    let outcome = Outcome { status: 201, headers: Vec::new(), body: Body::Kept(vec![b'x'; 200]) };
+    Record {
+        version: Version::from_bytes((number as u128).to_le_bytes()),
+        state: State::Completed,
+        attempt: 1,
+        attempt_id: None,
+        fingerprint: Fingerprint { scheme: Scheme::new("none").unwrap(), digest: [0; 32] },
+        policy: Policy::default(),
+        due_in_ms: None,
+        expires_in_ms: Some(retention_ms),
+        created_at: None,
+        checkpoint: None,
+        request: None,
+        outcome: Some(Arc::new(outcome)),
+        error: None,
+        verdict: None,
+        doubt: None,
+        labels: Vec::new(),
+    }
+}
+
+/// The most memory the process has had so far; 0 once it has ended.
+fn peak_rss_bytes(id: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }

@@ -159,13 +159,16 @@ impl Book {
 
     /// What the ledger has and the store has not, and what it has twice.
     pub(super) fn find_in_theirs(&self) -> Result<(), LedgerError> {
+        // A cross join is made in the order written: rows are looked up for what is found only.
         let insert = "INSERT INTO finding (kind, line, scope, key, says, note)
                       SELECT ?1, said.line, theirs.scope, theirs.value, 1, ?2 FROM said
-                      JOIN theirs ON theirs.m = said.m AND theirs.line = said.line";
+                      CROSS JOIN theirs ON theirs.m = said.m AND theirs.line = said.line";
+        let by_line = "ORDER BY said.line";
         let missing = "WHERE happened > 0 AND said.inside AND NOT EXISTS (SELECT 1 FROM ours WHERE ours.m = said.m)";
-        self.connection.execute(&format!("{insert} {missing}"), params![Kind::NotHere.number(), ""])?;
+        self.connection.execute(&format!("{insert} {missing} {by_line}"), params![Kind::NotHere.number(), ""])?;
         let note = "the ledger has it more than once: look at its rows";
-        self.connection.execute(&format!("{insert} WHERE happened > 1"), params![Kind::TwiceThere.number(), note])?;
+        self.connection
+            .execute(&format!("{insert} WHERE happened > 1 {by_line}"), params![Kind::TwiceThere.number(), note])?;
         Ok(())
     }
 
