@@ -24,7 +24,7 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 
 use crate::backup::{self, Contents, Partial};
 use crate::options::Options;
-use crate::rows::{self, End, Write};
+use crate::rows::{self, Swaps, Write};
 use crate::{failure, notes, reader, schema};
 
 /// A restore that has begun. Nothing is in place before [`Restore::finish`]; dropped before that, it leaves no trace.
@@ -200,27 +200,27 @@ impl Unplaced {
 }
 
 impl Unplaced {
-    fn write(&self, write: &Write) -> Result<Swap, StoreError> {
+    fn write(&self, at: &Address, write: &Write) -> Result<Swap, StoreError> {
         let now = self.now();
         let connection = self.connection();
         let swapped = || {
             let transaction = connection.unchecked_transaction()?;
-            let written = rows::swap(&transaction, write, now.at, &mut End::default())?;
+            let written = Swaps::new(&transaction).swap(write, now.at)?;
             transaction.commit()?;
             Ok(written)
         };
-        swapped().map_err(|error| failure::of_statement("swap", error))?.into_swap(now)
+        swapped().map_err(|error| failure::of_statement("swap", error))?.into_swap(at, now)
     }
 }
 
 impl Store for Unplaced {
     async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
-        self.write(&Write::new(at, expect, next))
+        self.write(at, &Write::new(at, expect, next))
     }
 
     async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
         let row = rows::find(&self.connection(), at.id()).map_err(|error| failure::of_statement("get", error))?;
-        codec::seen(row.as_ref(), self.now(), "get")
+        codec::seen(at, row.as_ref(), self.now(), "get")
     }
 
     async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {
@@ -246,7 +246,7 @@ impl Journal for Unplaced {
         note: &Note,
     ) -> Result<Swap, StoreError> {
         note.check_limits()?;
-        self.write(&Write::new(at, expect, next).noted(note))
+        self.write(at, &Write::new(at, expect, next).noted(note))
     }
 
     async fn note(&self, note: &Note) -> Result<Now, StoreError> {

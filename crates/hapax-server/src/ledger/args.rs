@@ -240,7 +240,7 @@ impl LedgerArgs {
 
 fn moment_of(flag: &str, text: &str) -> Result<Moment, LedgerError> {
     let ago = || duration(text).map(|ago| Moment::Ago(ms(ago)));
-    moment::parse(text).map(Moment::At).or_else(ago).ok_or_else(|| {
+    moment::read(text).map(Moment::At).or_else(ago).ok_or_else(|| {
         usage(format!("`{flag}` is no time; write 2026-11-16T12:00:00Z, 2026-11-16 or how long ago, such as 24h"))
     })
 }

@@ -8,7 +8,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`args`] | the flags, checked |
-//! | [`moment`] | times as people and providers write them |
+//! | `moment` | times as providers write them |
 //! | `rows`, `read_csv`, `read_ndjson` | the provider's rows, one at a time |
 //! | `book` | the temporary database: theirs, ours, findings |
 //! | `judge` | what a record and the rows about it mean together: one pure function |
@@ -23,7 +23,7 @@ mod book;
 pub mod command;
 mod compare;
 mod judge;
-pub mod moment;
+mod moment;
 mod progress;
 mod read_csv;
 mod read_ndjson;

@@ -128,7 +128,7 @@ impl<'a> Reading<'a> {
         }
         let scope = cells.scope.map(|scope| Scope::new(scope.trim()).map(|scope| scope.as_str().to_owned()));
         let scope = scope.transpose().map_err(|error| error.to_string())?;
-        let at = cells.time.as_deref().map(|text| moment::parse(text).ok_or_else(|| no_time(text))).transpose()?;
+        let at = cells.time.as_deref().map(|text| moment::read(text).ok_or_else(|| no_time(text))).transpose()?;
         let says = cells.status.as_deref().map_or(Says::Happened, |status| self.meaning(status.trim()));
         Ok(Some(Row { line, scope, value, says, at, body: cells.body.filter(|body| !body.is_empty()) }))
     }

@@ -7,7 +7,7 @@ use hapax_sqlite::{Contents, back_up};
 use super::StoreFileError;
 use super::args::BackupArgs;
 use super::open;
-use crate::ledger::moment;
+use crate::desk::moment;
 
 /// Makes the copy and says what it holds.
 pub(super) fn run(args: &BackupArgs, environment: Vec<(String, String)>) -> Result<String, StoreFileError> {
@@ -27,6 +27,6 @@ pub(super) fn shown(contents: &Contents) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "It holds {total} records ({each}), {} bytes.", contents.bytes);
-    let _ = writeln!(text, "It knows of everything up to {}.", moment::show(contents.newest));
+    let _ = writeln!(text, "It knows of everything up to {}.", moment::text(contents.newest));
     text
 }

@@ -18,7 +18,7 @@ use super::StoreFileError;
 use super::args::FenceArgs;
 use super::open;
 use crate::config::{self, Config};
-use crate::ledger::moment;
+use crate::desk::moment;
 
 /// What raising a fence came to.
 pub(super) struct Raised {
@@ -37,7 +37,7 @@ pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) ->
         return Err(StoreFileError::Usage("`--reason` is empty; say why in a sentence".to_owned()));
     }
     if args.raise {
-        let since = args.since.as_deref().and_then(moment::parse).ok_or_else(no_time)?;
+        let since = args.since.as_deref().and_then(moment::read).ok_or_else(no_time)?;
         if since > now {
             return Err(StoreFileError::Usage("`--since` has not come yet; give the time of the backup".to_owned()));
         }
@@ -49,7 +49,7 @@ pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) ->
         let Some(fence) = fence::lift(&store).await?.filter(|fence| now < fence.until) else {
             return Ok("No fence stands; nothing to lift.\n".to_owned());
         };
-        store.note(&note("lift-fence", reason, &format!("stood since {}", moment::show(fence.restored_at)))).await?;
+        store.note(&note("lift-fence", reason, &format!("stood since {}", moment::text(fence.restored_at)))).await?;
         return Ok(
             "The fence is lifted. Nodes notice within a few seconds: from then on every new key runs.\n".to_owned()
         );
@@ -137,7 +137,7 @@ pub(super) fn note(what: &str, reason: &str, detail: &str) -> Note {
 
 pub(super) fn detail(raised: &Raised) -> String {
     let Raised { fence, suspected } = raised;
-    let (since, until) = (moment::show(fence.lost_since), moment::show(fence.until));
+    let (since, until) = (moment::text(fence.lost_since), moment::text(fence.until));
     format!("lost since {since}, until {until}; {suspected} ready records became unknown")
 }
 
@@ -147,9 +147,9 @@ pub(super) fn shown(fence: &Fence) -> String {
         "A fence stands: what was claimed from {} to {} may be lost.\n\
          A key that could be one of those starts as unknown and is probed before anything runs.\n\
          It falls by itself at {}; lift it earlier with hapax store fence --lift --reason TEXT.\n",
-        moment::show(*lost_since),
-        moment::show(*restored_at),
-        moment::show(*until),
+        moment::text(*lost_since),
+        moment::text(*restored_at),
+        moment::text(*until),
     )
 }
 

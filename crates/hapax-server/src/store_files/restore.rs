@@ -8,7 +8,7 @@ use super::StoreFileError;
 use super::args::RestoreArgs;
 use super::{backup, fence, open};
 use crate::config;
-use crate::ledger::moment;
+use crate::desk::moment;
 
 /// Puts the backup into its place and says what that means.
 pub(super) async fn run(args: &RestoreArgs, environment: Vec<(String, String)>) -> Result<String, StoreFileError> {
@@ -32,7 +32,7 @@ pub(super) async fn run(args: &RestoreArgs, environment: Vec<(String, String)>) 
 
 /// `.before-restore-20261116T120000Z`: sorts by time and needs no quotes in a shell.
 fn ending(now: Timestamp) -> String {
-    let time: String = moment::show(now).chars().filter(|letter| !matches!(letter, '-' | ':')).collect();
+    let time: String = moment::text(now).chars().filter(|letter| !matches!(letter, '-' | ':')).collect();
     let time = time.split('.').next().unwrap_or_default();
     format!(".before-restore-{time}Z")
 }
