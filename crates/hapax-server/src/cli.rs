@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{FlagValue, Sources};
 use crate::ledger::args::LedgerArgs;
+use crate::operate::args::Operation;
 use crate::store_files::args::StoreCommand;
 
 /// State-changing work, once: idempotency for any HTTP API
@@ -31,7 +32,7 @@ pub enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// List the routes and their policies, and what is called without protection
+    /// List the routes, and what is called without protection
     Routes(RoutesArgs),
     /// Compare a provider's own records with hapax's, and settle what they decide
     Reconcile(LedgerArgs),
@@ -41,6 +42,9 @@ pub enum Command {
         #[command(subcommand)]
         command: StoreCommand,
     },
+    /// What an operator does.
+    #[command(flatten)]
+    Operate(Operation),
 }
 
 /// What to do with the configuration.

@@ -1,7 +1,7 @@
 //! The binary `hapax`: reads the flags, loads the configuration, runs the command.
 //!
-//! It ends with 0 where all went well, 2 where flags or configuration are wrong, 1 otherwise. Left to others: everything
-//! else.
+//! It ends with 0 where all went well, 2 where flags or configuration are wrong, 1 otherwise; the operator's commands have
+//! more codes (`operate`). Left to others: everything else.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -14,7 +14,7 @@ use hapax_server::ledger::LedgerError;
 use hapax_server::ledger::args::LedgerArgs;
 use hapax_server::store_files::StoreFileError;
 use hapax_server::store_files::args::StoreCommand;
-use hapax_server::{audit_routes, ledger, run, store_files};
+use hapax_server::{audit_routes, ledger, operate, run, store_files};
 
 /// Requests are many small allocations, made by one thread and freed by another.
 #[global_allocator]
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Command::Routes(args) => routes(&args),
         Command::Reconcile(args) => reconcile(&args),
         Command::Store { command } => store(&command),
+        Command::Operate(operation) => Ok(operate::run(&operation, environment())),
     };
     done.unwrap_or_else(|failure| report(&failure))
 }

@@ -29,9 +29,10 @@ const TOGETHER: u32 = 64;
 pub(super) async fn apply<S: Journal, T: Tokens>(
     engine: &Engine<S, T>,
     args: &LedgerArgs,
+    who: &str,
     book: &Book,
 ) -> Result<(), LedgerError> {
-    let note = note(args);
+    let note = note(args, who);
     let mut after = 0;
     loop {
         let page = book.page(Kind::Decidable, after, TOGETHER)?;
@@ -94,11 +95,11 @@ impl Case {
     }
 }
 
-fn note(args: &LedgerArgs) -> Note {
+fn note(args: &LedgerArgs, who: &str) -> Note {
     let file = args.ledger.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
     let short: String = escaped(&file).chars().take(FILE_CHARS_MAX).collect();
     Note {
-        who: "operator".to_owned(),
+        who: who.to_owned(),
         what: "resolve".to_owned(),
         about: None,
         before: None,

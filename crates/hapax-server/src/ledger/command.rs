@@ -11,6 +11,7 @@ use super::book::Book;
 use super::compare::{self, Window};
 use super::report::{self, Summary};
 use super::{LedgerError, apply};
+use crate::operate::who;
 use crate::store_files::open;
 
 /// Both agree.
@@ -28,6 +29,7 @@ pub async fn run(
     to: &mut impl Write,
 ) -> Result<u8, LedgerError> {
     let plan = args.plan()?;
+    let who = who(None, &environment);
     let store = open::existing(&args.store, environment).await?;
     let now = store.scan(&Scan { limit: 1, ..Scan::default() }).await?.now;
     let window = Window::new(&plan, now.at, args.absent_means_did_not_happen)?;
@@ -36,7 +38,7 @@ pub async fn run(
     let brought = compare::read_store(&store, &plan, &window, &book).await?;
     let agreeing = compare::compare(&book, args, reading.malformed)?;
     if args.apply {
-        apply::apply(&Engine::new(store, tokens::random), args, &book).await?;
+        apply::apply(&Engine::new(store, tokens::random), args, &who, &book).await?;
     }
     let summary = Summary {
         ledger: args.ledger.display().to_string(),

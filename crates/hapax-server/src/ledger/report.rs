@@ -176,11 +176,11 @@ fn json(summary: &Summary, counts: &Counts, book: &Book, to: &mut impl Write) ->
     });
     let head = head.to_string();
     let open = head.strip_suffix('}').unwrap_or(&head);
-    write!(to, "{open},\n\"malformed_rows\":[").map_err(LedgerError::Report)?;
+    write!(to, "{},\n\"malformed_rows\":[", escaped(open)).map_err(LedgerError::Report)?;
     let mut comma = "\n";
     each_malformed(book, |line, cause| {
         let row = json!({ "line": line, "cause": cause });
-        write!(to, "{comma}{row}").map_err(LedgerError::Report)?;
+        write!(to, "{comma}{}", escaped(&row.to_string())).map_err(LedgerError::Report)?;
         comma = ",\n";
         Ok(())
     })?;
@@ -188,7 +188,7 @@ fn json(summary: &Summary, counts: &Counts, book: &Book, to: &mut impl Write) ->
     comma = "\n";
     for kind in Kind::ALL {
         each(book, kind, |found| {
-            write!(to, "{comma}{}", finding_json(found)).map_err(LedgerError::Report)?;
+            write!(to, "{comma}{}", escaped(&finding_json(found).to_string())).map_err(LedgerError::Report)?;
             comma = ",\n";
             Ok(())
         })?;
@@ -225,10 +225,9 @@ fn csv(book: &Book, to: &mut impl Write) -> Result<(), LedgerError> {
 
 /// A cell that a spreadsheet does not take for a formula.
 pub(super) fn harmless(cell: &str) -> Cow<'_, str> {
-    match cell.starts_with(['=', '+', '-', '@', '\t', '\r']) {
-        true => Cow::Owned(format!("'{cell}")),
-        false => Cow::Borrowed(cell),
-    }
+    let safe = escaped(cell);
+    let computes = cell.trim_start().starts_with(['=', '+', '-', '@']) || cell.starts_with(['\t', '\r', '\n']);
+    if computes { Cow::Owned(format!("'{safe}")) } else { safe }
 }
 
 #[cfg(test)]
@@ -237,9 +236,11 @@ mod tests {
 
     #[test]
     fn what_begins_like_a_formula_computes_nothing() {
-        for cell in ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"] {
+        for cell in ["=1+1", "+1", "-1", "@SUM(A1)", " =1"] {
             assert_eq!(harmless(cell), format!("'{cell}"));
         }
+        assert_eq!(harmless("\t=1"), r"'\u0009=1");
+        assert_eq!(harmless("\rx"), r"'\u000dx");
         for cell in ["", "k-1", "a=b", "'=1"] {
             assert_eq!(harmless(cell), cell);
         }

@@ -19,6 +19,7 @@ use super::args::FenceArgs;
 use super::open;
 use crate::config::{self, Config};
 use crate::desk::moment;
+use crate::operate::who;
 
 /// What raising a fence came to.
 pub(super) struct Raised {
@@ -30,6 +31,7 @@ pub(super) struct Raised {
 /// Shows, raises or lifts.
 pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) -> Result<String, StoreFileError> {
     let config = config::load(&args.store.sources(environment.clone()))?;
+    let who = who(None, &environment);
     let store = open::existing(&args.store, environment).await?;
     let now = time_of(&store).await?;
     let reason = args.reason.as_deref().unwrap_or_default();
@@ -42,14 +44,16 @@ pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) ->
             return Err(StoreFileError::Usage("`--since` has not come yet; give the time of the backup".to_owned()));
         }
         let raised = raise(&store, since, longest_retention(&config)).await?;
-        store.note(&note("raise-fence", reason, &detail(&raised))).await?;
+        store.note(&note(&who, "raise-fence", reason, &detail(&raised))).await?;
         return Ok(format!("{}{}", shown(&raised.fence), suspected(&raised)));
     }
     if args.lift {
         let Some(fence) = fence::lift(&store).await?.filter(|fence| now < fence.until) else {
             return Ok("No fence stands; nothing to lift.\n".to_owned());
         };
-        store.note(&note("lift-fence", reason, &format!("stood since {}", moment::text(fence.restored_at)))).await?;
+        store
+            .note(&note(&who, "lift-fence", reason, &format!("stood since {}", moment::text(fence.restored_at))))
+            .await?;
         return Ok(
             "The fence is lifted. Nodes notice within a few seconds: from then on every new key runs.\n".to_owned()
         );
@@ -123,9 +127,9 @@ pub(super) async fn time_of(store: &impl Store) -> Result<Timestamp, StoreError>
     Ok(store.scan(&Scan { limit: 1, ..Scan::default() }).await?.now.at)
 }
 
-pub(super) fn note(what: &str, reason: &str, detail: &str) -> Note {
+pub(super) fn note(who: &str, what: &str, reason: &str, detail: &str) -> Note {
     Note {
-        who: "operator".to_owned(),
+        who: who.to_owned(),
         what: what.to_owned(),
         about: None,
         before: None,

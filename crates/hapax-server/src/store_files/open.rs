@@ -18,7 +18,7 @@ pub async fn existing(flags: &StoreFlags, environment: Vec<(String, String)>) ->
     match &config.store.backend {
         Backend::Memory => Err(keeps_nothing()),
         Backend::Sqlite { path } if !path.exists() => Err(StoreFileError::Missing(path.clone())),
-        Backend::Sqlite { .. } | Backend::Postgres { .. } => Ok(AnyStore::open(&config.store).await?),
+        Backend::Sqlite { .. } | Backend::Postgres { .. } => Ok(AnyStore::open_existing(&config.store).await?),
     }
 }
 

@@ -9,15 +9,17 @@ use super::args::RestoreArgs;
 use super::{backup, fence, open};
 use crate::config;
 use crate::desk::moment;
+use crate::operate::who;
 
 /// Puts the backup into its place and says what that means.
 pub(super) async fn run(args: &RestoreArgs, environment: Vec<(String, String)>) -> Result<String, StoreFileError> {
     let config = config::load(&args.store.sources(environment.clone()))?;
+    let who = who(None, &environment);
     let to = open::file(&args.store, environment)?;
     let restore = Restore::begin(&args.from, &Options::new(&to))?;
     let contents = restore.contents().clone();
     let raised = fence::raise(restore.store(), contents.newest, fence::longest_retention(&config)).await?;
-    restore.store().note(&fence::note("restore", &args.reason, &fence::detail(&raised))).await?;
+    restore.store().note(&fence::note(&who, "restore", &args.reason, &fence::detail(&raised))).await?;
     let kept = restore.finish(&ending(raised.fence.restored_at))?;
     let kept = kept.map_or_else(String::new, |kept| format!("The old file is kept as {}.\n", kept.display()));
     Ok(format!(
