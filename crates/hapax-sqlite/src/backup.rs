@@ -129,11 +129,20 @@ impl Partial {
     /// Gives it its name, once it is on the disk.
     pub(crate) fn place(self, to: &Path, replace: bool) -> Result<(), StoreError> {
         sync(&self.path)?;
-        // A link never replaces what somebody else put there meanwhile.
-        let placed = if replace { std::fs::rename(&self.path, to) } else { std::fs::hard_link(&self.path, to) };
+        let placed = if replace { std::fs::rename(&self.path, to) } else { self.link(to) };
         placed.map_err(|error| io_error("write", to, error))?;
         drop(self);
         sync_directory_of(to)
+    }
+
+    /// A link never replaces what somebody else put there meanwhile. Not every file system has links.
+    fn link(&self, to: &Path) -> io::Result<()> {
+        match std::fs::hard_link(&self.path, to) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists && !to.exists() => {
+                std::fs::rename(&self.path, to)
+            }
+            linked => linked,
+        }
     }
 }
 

@@ -8,7 +8,8 @@
 //! Left to others: what is to be changed in the restored records.
 
 use std::fs::{File, OpenOptions};
-use std::io::Read as _;
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -123,7 +124,7 @@ impl Old {
         let failed = |error| backup::io_error("restore", kept, error);
         let rights = self.lock.metadata().map_err(failed)?.permissions();
         std::fs::set_permissions(&partial.path, rights).map_err(failed)?;
-        std::fs::hard_link(to, kept).map_err(failed)?;
+        std::fs::hard_link(to, kept).or_else(|_| self.copy(kept)).map_err(failed)?;
         if self.damaged
             && let Some(log) = log_of(to)
         {
@@ -132,6 +133,15 @@ impl Old {
         // An index into a log that is gone.
         let _ = std::fs::remove_file(backup::beside(to, "-shm"));
         Ok(())
+    }
+}
+
+impl Old {
+    /// Where the file system has no links. Read through the locked handle: closing another one would end the lock.
+    fn copy(&self, kept: &Path) -> io::Result<()> {
+        let mut copy = OpenOptions::new().write(true).create_new(true).mode(0o600).open(kept)?;
+        io::copy(&mut &self.lock, &mut copy)?;
+        copy.sync_all()
     }
 }
 

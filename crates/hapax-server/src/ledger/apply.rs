@@ -117,3 +117,95 @@ fn outcome(status: u16, body: Option<String>) -> Outcome {
     let headers = if body.is_empty() { vec![] } else { vec![(b"content-type".to_vec(), kind.as_bytes().to_vec())] };
     Outcome { status, headers, body: Body::Kept(body.into_bytes()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use hapax_core::address::{AddressScheme, Key, Scope, Space};
+    use hapax_core::fingerprint::{Fingerprint, Scheme};
+    use hapax_core::journal::NoteScan;
+    use hapax_core::memory::Memory;
+    use hapax_core::record::{Doubt, Policy, Record, State, Version};
+    use hapax_core::store::{Store as _, Swap};
+    use hapax_testkit::clock::FakeClock;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+    use crate::ledger::book::OurRow;
+    use crate::ledger::judge::{Absence, Ours, judge};
+    use crate::ledger::rows::Row;
+
+    fn args() -> LedgerArgs {
+        let flags = ["--ledger", "p.csv", "--match", "key=k", "--apply", "--reason", "r", "--answer-status", "200"];
+        let cli = Cli::parse_from(["hapax", "reconcile"].into_iter().chain(flags));
+        let Command::Reconcile(args) = cli.command else { panic!("another command") };
+        args
+    }
+
+    fn at(key: &str) -> Address {
+        let (space, scope) = (Space::new("http").unwrap(), Scope::new("alice").unwrap());
+        Address::new(&AddressScheme::default(), &space, &scope, &Key::new(key).unwrap())
+    }
+
+    fn unknown(version: u8, attempt: u32) -> Record {
+        Record {
+            version: Version::from_bytes([version; 16]),
+            state: State::Unknown,
+            attempt,
+            attempt_id: None,
+            fingerprint: Fingerprint { scheme: Scheme::new("none").unwrap(), digest: [0; 32] },
+            policy: Policy::default(),
+            due_in_ms: Some(0),
+            expires_in_ms: None,
+            created_at: None,
+            checkpoint: None,
+            request: None,
+            outcome: None,
+            error: None,
+            verdict: None,
+            doubt: Some(Doubt { since: None, probes: 0 }),
+            labels: Vec::new(),
+        }
+    }
+
+    /// A book in which the ledger says that every one of these happened, and the store has them at attempt 1.
+    fn book(keys: &[&str]) -> Book {
+        let book = Book::open().unwrap();
+        let ours =
+            Ours { state: State::Unknown, status: None, inside: true, covered: true, settled: true, twin: false };
+        for key in keys {
+            let row =
+                Row { line: 2, scope: None, value: (*key).to_owned(), says: Says::Happened, at: None, body: None };
+            book.put_row(&row, true).unwrap();
+            let address = &at(key);
+            book.put_record(&OurRow { address, value: Some(key), by_scope: false, attempt: 1, ours }).unwrap();
+        }
+        book.sort().unwrap();
+        book.judge(|ours, said| judge(ours, said, Absence::SaysNothing)).unwrap();
+        book
+    }
+
+    #[tokio::test]
+    async fn what_the_ledger_says_of_one_attempt_settles_no_other() {
+        let store = Arc::new(Memory::new(FakeClock::default()));
+        for (key, attempt) in [("same", 1), ("later", 2)] {
+            let written = store.swap(&at(key), None, &unknown(1, attempt)).await.unwrap();
+            assert!(matches!(written, Swap::Applied(_)));
+        }
+        let book = book(&["same", "later", "gone"]);
+        let engine = Engine::new(Arc::clone(&store), hapax::tokens::random);
+        apply(&engine, &args(), "ann", &book).await.unwrap();
+        let of = |kind| -> Vec<String> { book.page(kind, 0, 10).unwrap().into_iter().map(|found| found.key).collect() };
+        assert_eq!(
+            (of(Kind::Resolved), of(Kind::NotResolved)),
+            (vec!["same".into()], vec!["later".into(), "gone".into()])
+        );
+        let state = async |key| store.get(&at(key)).await.unwrap().stored.map(|stored| stored.record.state);
+        assert_eq!((state("same").await, state("later").await), (Some(State::Completed), Some(State::Unknown)));
+        assert_eq!(state("gone").await, None);
+        let notes = store.notes(&NoteScan { limit: 10, ..NoteScan::default() }).await.unwrap();
+        let said: Vec<_> =
+            notes.iter().map(|noted| (&*noted.note.who, &*noted.note.reason, noted.note.after)).collect();
+        assert_eq!(said, [("ann", "r", Some(State::Completed))], "one change, one note");
+    }
+}
