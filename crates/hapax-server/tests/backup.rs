@@ -7,9 +7,14 @@ mod node;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use hapax_core::clock::Timestamp;
+use hapax_server::desk::moment;
 use hapax_testkit::ledger::Behaviour;
-use node::{Kept, Node, on_both_stores, pay, refused, start};
+use hapax_testkit::raw_http::Response;
+use hapax_testkit::wait::until;
+use node::{Kept, Node, on_both_stores, pay, refused, start, start_with};
 use rusqlite::Connection;
 
 /// How a command ended.
@@ -240,6 +245,7 @@ fn what_stood_ready_in_the_backup_and_ran_since_does_not_run_again() {
 on_both_stores! {
     a_fence_is_raised_shown_and_lifted
     a_fence_is_not_raised_or_lifted_without_what_it_needs
+    a_fence_raised_after_a_recovery_holds_what_was_lost_until_it_is_lifted
 }
 
 fn store_url(node: &Node) -> String {
@@ -278,4 +284,165 @@ fn a_fence_is_not_raised_or_lifted_without_what_it_needs(kept: Kept) {
     refused(&["--lift", "--reason", " "], "say why");
     refused(&["--lift", "--raise", "--since", "2024-11-16", "--reason", "x"], "cannot be used with");
     assert_eq!(done(directory, &["fence", "--store", &url]), "No fence stands.\n");
+}
+
+/// Everything lapses, settles and is asked about within seconds. Every key has a page of its own that says what became of it.
+const PROBED: &str = r#"
+[upstream]
+answer_timeout = "1s"
+
+[background]
+sweep_every = "100ms"
+reconcile_every = "100ms"
+
+[defaults]
+lease = "1s"
+retention = "1h"
+
+[[route]]
+path = "/payments"
+settle_after = "1s"
+probe_backoff = "200ms"
+probe = { get = "/look-up/{key}", happened = "200", did_not_happen = "404" }
+"#;
+
+/// Long enough for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn start_probed(kept: Kept) -> Node {
+    start_with(kept, |builder| builder.with_config(PROBED))
+}
+
+/// What became of a payment, as the upstream tells it: what its own ledger says.
+fn tell(node: &Node, key: &str) {
+    let happened = !node.ledger.executions(key).is_empty();
+    let answer = if happened { Behaviour::answer(200, "it happened") } else { Behaviour::answer(404, "unheard of") };
+    node.ledger.on(&*format!("/look-up/{key}"), answer);
+}
+
+/// Sends the payment again until it gets another answer than 409.
+fn retry_until_answered(node: &Node, key: &str) -> Response {
+    let mut answer = None;
+    until("a retry is answered", PATIENCE, || {
+        let retry = node.send(&pay(key));
+        answer = (retry.status != 409).then_some(retry);
+        answer.is_some()
+    });
+    answer.unwrap()
+}
+
+/// A UUIDv7 that was made then.
+fn uuid_v7(made_at: Timestamp) -> String {
+    let hex = format!("{:012x}70008000000000000001", made_at.as_ms());
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// The end of the lost time, from what `hapax store` prints.
+fn restored_at(said: &str) -> Timestamp {
+    let line = said.lines().find(|line| line.starts_with("A fence stands")).unwrap();
+    let time = line.split(" to ").nth(1).unwrap().split(' ').next().unwrap();
+    moment::read(time).unwrap()
+}
+
+#[test]
+fn what_a_restore_lost_is_probed_before_anything_runs_and_none_runs_twice() {
+    let mut node = start_probed(Kept::Sqlite);
+    let kept = node.send(&pay("kept"));
+    done(node.hapax.dir(), &["backup", "copy.db"]);
+    let lost = ["lost-1", "lost-2", "lost-3"];
+    for key in lost {
+        assert_eq!(node.send(&pay(key)).status, 201);
+    }
+    node.hapax.terminate();
+    let said = done(node.hapax.dir(), &["restore", "copy.db"]);
+    for key in lost.into_iter().chain(["new"]) {
+        tell(&node, key);
+    }
+    node.hapax.restart();
+    let replay = node.send(&pay("kept"));
+    assert_eq!((replay.status, &replay.body), (201, &kept.body), "what was not lost is replayed at once");
+    for key in lost.into_iter().chain(["new"]) {
+        assert_eq!(refused(&node.send(&pay(key))), (409, "outcome-unknown".to_owned()), "{key}");
+    }
+    node.ledger.assert_never("new");
+    for key in lost {
+        let retry = retry_until_answered(&node, key);
+        assert_eq!((retry.status, retry.text().as_str()), (200, "it happened"), "{key}");
+        node.ledger.assert_once(key);
+    }
+    assert_eq!(retry_until_answered(&node, "new").status, 201, "a key that is new after all runs");
+    node.ledger.assert_once("new");
+    let restored_at = restored_at(&said);
+    let made_later = uuid_v7(restored_at.plus_ms(120_000));
+    assert_eq!(node.send(&pay(&made_later)).status, 201, "it cannot have been claimed before the restore");
+    node.ledger.assert_once(&made_later);
+    let made_before = uuid_v7(Timestamp::from_ms(restored_at.as_ms() - 120_000));
+    assert_eq!(refused(&node.send(&pay(&made_before))).0, 409);
+    node.ledger.assert_never(&made_before);
+}
+
+#[test]
+fn a_fence_ends_when_every_lost_answer_would_have_expired() {
+    let config = "[upstream]\nanswer_timeout = \"1s\"\n[background]\nsweep_every = \"100ms\"\n\
+                  [defaults]\nlease = \"1s\"\nretention = \"4s\"\nsettle_after = \"1s\"\n";
+    let mut node = start_with(Kept::Sqlite, |builder| builder.with_config(config));
+    assert_eq!(node.send(&pay("kept")).status, 201);
+    done(node.hapax.dir(), &["backup", "copy.db"]);
+    node.hapax.terminate();
+    let said = done(node.hapax.dir(), &["restore", "copy.db"]);
+    node.hapax.restart();
+    assert_eq!(refused(&node.send(&pay("early"))).0, 409);
+    let later = said.split("It falls by itself at ").nth(1).unwrap().split(';').next().unwrap();
+    assert_eq!(moment::read(later).unwrap(), restored_at(&said).plus_ms(4_000), "the retention, and nothing else");
+    until_a_new_key_runs(&node);
+    assert_eq!(done(node.hapax.dir(), &["fence"]), "No fence stands.\n");
+    assert_eq!(refused(&node.send(&pay("early"))).0, 409, "what was in doubt stays so");
+    node.ledger.assert_never("early");
+}
+
+/// Each try is a key of its own: one that was tried behind the fence is in doubt.
+fn until_a_new_key_runs(node: &Node) {
+    let mut tries = 0;
+    until("a new key runs", PATIENCE, || {
+        tries += 1;
+        node.send(&pay(&format!("try-{tries}"))).status == 201
+    });
+}
+
+/// As a recovery to an earlier point in time would: the record is gone.
+fn forget(node: &Node, key: &str) {
+    if let Some(database) = &node.database {
+        database.run(&format!("DELETE FROM hapax.record WHERE key = '{key}'"));
+        return;
+    }
+    let store = Connection::open(node.hapax.dir().join("hapax.db")).unwrap();
+    let place = "DELETE FROM hapax_place WHERE seq IN (SELECT seq FROM hapax_record WHERE key = ?1)";
+    assert_eq!(store.execute(place, [key]).unwrap(), 1);
+    assert_eq!(store.execute("DELETE FROM hapax_record WHERE key = ?1", [key]).unwrap(), 1);
+}
+
+fn a_fence_raised_after_a_recovery_holds_what_was_lost_until_it_is_lifted(kept: Kept) {
+    let mut node = start_probed(kept);
+    let url = store_url(&node);
+    node.ledger.next("ready", Behaviour::answer(503, "later"));
+    assert_eq!(node.send(&pay("ready")).status, 503);
+    assert_eq!(node.send(&pay("lost")).status, 201);
+    node.hapax.terminate();
+    forget(&node, "lost");
+    let raise = ["fence", "--raise", "--since", "2024-11-16T12:00:00Z", "--reason", "recovered"];
+    let said = done(node.hapax.dir(), &[&raise[..], &["--store", &url]].concat());
+    assert!(said.contains("1 records that stood ready may have run since"), "{said}");
+    tell(&node, "lost");
+    node.ledger.on("/look-up/ready", Behaviour::answer(500, "cannot tell"));
+    node.hapax.restart();
+    for key in ["lost", "ready"] {
+        assert_eq!(refused(&node.send(&pay(key))), (409, "outcome-unknown".to_owned()), "{key}");
+    }
+    assert_eq!(retry_until_answered(&node, "lost").text(), "it happened");
+    node.ledger.assert_once("lost");
+    node.ledger.assert_once("ready");
+    assert_eq!(refused(&node.send(&pay("before"))).0, 409);
+    node.ledger.assert_never("before");
+    done(node.hapax.dir(), &["fence", "--lift", "--reason", "compared", "--store", &url]);
+    until_a_new_key_runs(&node);
 }
