@@ -5,7 +5,7 @@
 mod node;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use hapax_core::clock::Timestamp;
 use hapax_server::desk::moment;
 use hapax_testkit::ledger::Behaviour;
 use hapax_testkit::raw_http::Response;
-use hapax_testkit::wait::until;
+use hapax_testkit::wait::{holds_within, until};
 use node::{Kept, Node, on_both_stores, pay, refused, start, start_with};
 use rusqlite::Connection;
 
@@ -445,4 +445,35 @@ fn a_fence_raised_after_a_recovery_holds_what_was_lost_until_it_is_lifted(kept: 
     node.ledger.assert_never("before");
     done(node.hapax.dir(), &["fence", "--lift", "--reason", "compared", "--store", &url]);
     until_a_new_key_runs(&node);
+}
+
+#[test]
+fn a_restore_that_is_killed_leaves_the_old_store_or_the_new_one_with_its_fence() {
+    let mut node = start(Kept::Sqlite);
+    assert_eq!(node.send(&pay("k-1")).status, 201);
+    done(node.hapax.dir(), &["backup", "copy.db"]);
+    assert_eq!(node.send(&pay("k-2")).status, 201);
+    node.hapax.terminate();
+    let mut ends = [0, 0];
+    for pause_ms in (0..60).step_by(4) {
+        let directory = tempfile::tempdir().unwrap();
+        for file in files(&node, ".db").iter().filter(|file| !file.to_str().unwrap().ends_with("-shm")) {
+            std::fs::copy(file, directory.path().join(file.file_name().unwrap())).unwrap();
+        }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
+        command.args(["store", "restore", "copy.db"]).current_dir(directory.path()).env_clear().stdout(Stdio::null());
+        let mut restore = command.spawn().unwrap();
+        // Whenever it is killed, what follows must hold: the pause only spreads the moments.
+        holds_within(Duration::from_millis(pause_ms), || false);
+        restore.kill().unwrap();
+        restore.wait().unwrap();
+        let is_new = done(directory.path(), &["fence"]).starts_with("A fence stands");
+        assert_eq!(records(&directory.path().join("hapax.db")), if is_new { 1 } else { 2 }, "after {pause_ms} ms");
+        ends[usize::from(is_new)] += 1;
+        let whole: String = Connection::open(directory.path().join("hapax.db"))
+            .and_then(|store| store.query_row("PRAGMA integrity_check", [], |row| row.get(0)))
+            .unwrap();
+        assert_eq!(whole, "ok");
+    }
+    assert!(ends[0] > 0, "at least the first is killed before it has begun: {ends:?}");
 }

@@ -329,6 +329,19 @@ fn malformed_rows_are_named_and_the_rest_goes_on(kept: Kept) {
 }
 
 #[test]
+fn a_row_outside_of_the_window_is_not_missed_here_and_still_counts_as_evidence() {
+    let node = start(Kept::Sqlite);
+    lose_answer(&node, "lost");
+    let ledger = "key,at\nold,2024-11-16 12:00:00\nlost,2024-11-16T12:00:00Z\nnew,1794830400000\nbad,last week\n";
+    let window = ["--time", "at", "--since", "2026-11-16T12:00:00Z", "--until", "2027-01-01"];
+    let found = reconcile(&node, "p.csv", ledger, &with(&[&BY_KEY, &window]));
+    let expected = [("not-here", "new", Some(4)), ("decidable", "lost", Some(3))];
+    let expected: Vec<_> = expected.map(|(kind, key, line)| (kind.to_owned(), key.to_owned(), line)).into();
+    assert_eq!(found.found(), expected, "{}{}", found.stdout, found.stderr);
+    assert_eq!(found.json()["malformed_rows"][0]["line"], 5);
+}
+
+#[test]
 fn a_spreadsheet_computes_nothing_and_a_terminal_stays_as_it_was() {
     let node = start(Kept::Sqlite);
     let ledger = "key,scope\n=cmd|' /C calc'!A0,-1\n+1,x\n@SUM(A1),x\nplain,x\n";
