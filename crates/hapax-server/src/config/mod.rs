@@ -48,6 +48,7 @@ pub use reader::Setting;
 pub use secret::Secret;
 pub use show::show;
 pub use source::{FILE_DEFAULT, FILE_VARIABLE, FlagValue, Sources};
+pub(crate) use units::duration;
 
 use reader::{Entries, Reader};
 use source::Override;
