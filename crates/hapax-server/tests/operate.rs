@@ -257,6 +257,11 @@ fn what_is_pasted_is_found_and_shown(kept: Kept) {
     let shown = said(&node, &["keys", "show", "order-17", "--body"]);
     assert!(shown.contains("\nfield           content-type: application/json\n"), "{shown}");
     assert!(shown.contains("\"method\":\"POST\""), "{shown}");
+    // The id that a refusal shows its client leads to the record.
+    node.ledger.next("order-19", Behaviour::Drop);
+    let request_id = node.send(&pay("order-19")).json()["request_id"].as_str().unwrap().to_owned();
+    assert_eq!(json(&node, &["keys", "show", &request_id])["key"].as_str(), Some("order-19"));
+    assert_eq!(records(&json(&node, &["keys", "list", &request_id])).len(), 1);
     let (code, told) = failed(&node, &["keys", "show", "order-"]);
     assert_eq!((code, told.contains("there is no such record")), (3, true), "{told}");
     assert_eq!(failed(&node, &["keys", "show", &"ab".repeat(32)]).0, 3);
@@ -445,6 +450,9 @@ fn tail_follows_what_is_unfinished_until_it_is_interrupted(kept: Kept) {
     let interrupt = Command::new("kill").args(["-INT", &tail.id().to_string()]).status().unwrap();
     assert!(interrupt.success());
     assert_eq!(tail.wait().unwrap().code(), Some(0));
+    let mut unread = command(&node, &["keys", "tail"]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(unread.stdout.take());
+    assert_eq!(unread.wait().unwrap().code(), Some(0), "nobody reads it any more");
     assert_eq!(failed(&node, &["keys", "tail", "--state", "completed"]).0, 2);
     assert_eq!(failed(&node, &["keys", "tail", "--every", "0"]).0, 2);
 }
