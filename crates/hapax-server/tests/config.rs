@@ -21,3 +21,5 @@ mod reloads;
 mod scopes;
 #[path = "config/setup.rs"]
 mod setup;
+#[path = "config/tokens.rs"]
+mod tokens;
