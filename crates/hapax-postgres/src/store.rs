@@ -159,7 +159,7 @@ impl Store for Postgres {
             // It is under way, and whoever has it in hand keeps to the time limits.
             Err(_) => answer.await,
         };
-        answered.map_err(|_| failure::abandoned("swap"))??.into_swap("swap")
+        answered.map_err(|_| failure::abandoned("swap"))??.into_swap(at, "swap")
     }
 
     async fn get(&self, at: &Address) -> Result<Seen, StoreError> {

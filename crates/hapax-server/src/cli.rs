@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{FlagValue, Sources};
+use crate::operate::args::Operation;
 
 /// State-changing work, once: idempotency for any HTTP API
 #[derive(Debug, Parser)]
@@ -29,8 +30,11 @@ pub enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// List the routes and their policies, and what is called without protection
+    /// List the routes, and what is called without protection
     Routes(RoutesArgs),
+    /// What an operator does.
+    #[command(flatten)]
+    Operate(Operation),
 }
 
 /// What to do with the configuration.

@@ -8,6 +8,7 @@
 //! | [`scope`] | whose key it is |
 //! | [`admin`] | the listener for operators: health and metrics |
 //! | [`abuse`] | rates per caller, the most busy callers, the circuit breaker |
+//! | [`operate`] | the operator's commands |
 //! | [`desk`] | what operators can do, on the store or through a running node |
 //! | [`run`] | starting, reloading, draining |
 //! | [`network`] | networks in CIDR notation: whose word is believed |
@@ -22,6 +23,7 @@ pub mod config;
 pub mod desk;
 pub mod logs;
 pub mod network;
+pub mod operate;
 pub mod proxy;
 pub mod run;
 pub mod scope;

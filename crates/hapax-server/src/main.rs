@@ -1,7 +1,7 @@
 //! The binary `hapax`: reads the flags, loads the configuration, runs the command.
 //!
-//! It ends with 0 where all went well, 2 where flags or configuration are wrong, 1 otherwise. Left to others: everything
-//! else.
+//! It ends with 0 where all went well, 2 where flags or configuration are wrong, 1 otherwise; the operator's commands have
+//! more codes (`operate`). Left to others: everything else.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use hapax_server::cli::{Cli, Command, ConfigCommand, Flags, Output, RoutesArgs};
 use hapax_server::config::{self, Config, ConfigErrors, Sources};
-use hapax_server::{audit_routes, run};
+use hapax_server::{audit_routes, operate, run};
 
 /// Requests are many small allocations, made by one thread and freed by another.
 #[global_allocator]
@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         Command::Config { command: ConfigCommand::Show { origin, flags } } => show(&flags, origin),
         Command::Config { command: ConfigCommand::Default } => print(config::DEFAULT_FILE),
         Command::Routes(args) => routes(&args),
+        Command::Operate(operation) => Ok(operate::run(&operation, environment())),
     };
     done.unwrap_or_else(|failure| report(&failure))
 }

@@ -31,6 +31,7 @@ impl Config {
             ("store", self.store != new.store),
             ("scope", identity(self) != identity(new)),
             ("key_per", per_route(self) != per_route(new)),
+            ("background", self.background != new.background),
             ("admin.from", self.admin.from != new.admin.from),
             ("admin.hosts", self.admin.hosts != new.admin.hosts),
             ("log.format", self.log.format != new.log.format),

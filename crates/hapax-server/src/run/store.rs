@@ -122,25 +122,36 @@ macro_rules! each {
     };
 }
 
+/// The same in boxes, for what is rare: a future is as large as the largest of the three.
+macro_rules! each_boxed {
+    ($self:ident, $store:ident => $call:expr) => {
+        match $self {
+            Self::Memory($store) => Box::pin($call).await,
+            Self::Sqlite($store) => Box::pin($call).await,
+            Self::Postgres($store) => Box::pin($call).await,
+        }
+    };
+}
+
 impl Store for AnyStore {
     async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
         each!(self, store => store.swap(at, expect, next).await)
     }
 
     async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
-        each!(self, store => store.get(at).await)
+        each_boxed!(self, store => store.get(at))
     }
 
     async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {
-        each!(self, store => store.scan(query).await)
+        each_boxed!(self, store => store.scan(query))
     }
 
     async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
-        each!(self, store => store.reap(limit).await)
+        each_boxed!(self, store => store.reap(limit))
     }
 
     async fn health(&self) -> Result<Health, StoreError> {
-        each!(self, store => store.health().await)
+        each_boxed!(self, store => store.health())
     }
 }
 
