@@ -14,9 +14,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 #[derive(Debug)]
 pub(crate) struct Write {
     at: Address,
-    expect: Option<Version>,
+    pub(crate) expect: Option<Version>,
     version: Version,
-    state: u8,
+    pub(crate) state: u8,
     due_in_ms: Option<u64>,
     reap_in_ms: Option<u64>,
     data: Vec<u8>,

@@ -103,6 +103,7 @@ where
     ResBody: Body<Data = Bytes>,
 {
     let attempt_id = AttemptId::from_bytes(tokens::random());
+    hapax_core::failpoint!(async "before-claim");
     let reply = match claim(&shared, &settings, &call, &at, attempt_id).await {
         Ok(reply) => reply,
         Err(refusal) => return Step::Refuse(refusal),
@@ -220,6 +221,7 @@ where
     ReqBody: From<Bytes>,
     ResBody: Body<Data = Bytes>,
 {
+    hapax_core::failpoint!(async "claim-durable");
     let Call { mut parts, body, route, .. } = call;
     let (attempt, checkpoint) = reply.record().map_or((1, None), |record| (record.attempt, record.checkpoint.clone()));
     parts.headers.insert(IDEMPOTENCY_ATTEMPT, HeaderValue::from(attempt));
