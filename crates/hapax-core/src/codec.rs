@@ -14,12 +14,15 @@ use crate::address::{Address, AddressScheme, Id, Key, Scope, Space};
 use crate::clock::{Now, Timestamp};
 use crate::fingerprint::{Fingerprint, Scheme};
 use crate::record::{
-    AttemptId, Body, Checkpoint, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version,
+    AttemptId, Body, Checkpoint, Doubt, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version,
 };
 use crate::store::{ErrorKind, Seen, StoreError};
 
-/// The schema [`encode`] writes. A blob of a newer one is refused, not guessed.
-pub const SCHEMA: u8 = 1;
+/// The newest schema [`encode`] writes. A blob of a newer one is refused, not guessed.
+pub const SCHEMA: u8 = 2;
+
+/// What a record without a doubt is written in, so that a release from before doubts were kept can still read it.
+const SCHEMA_WITHOUT_DOUBT: u8 = 1;
 
 const CHECKSUM_BYTES: usize = 16;
 
@@ -123,7 +126,7 @@ pub fn seen(row: Option<&OwnedRow>, now: Now, op: &'static str) -> Result<Seen, 
 #[must_use]
 pub fn encode(id: &Id, record: &Record) -> Vec<u8> {
     let mut out = Writer(Vec::with_capacity(256 + outcome_bytes(record)));
-    out.0.push(SCHEMA);
+    out.0.push(if record.doubt.is_some() { SCHEMA } else { SCHEMA_WITHOUT_DOUBT });
     out.uint(record.attempt.into());
     out.option(record.attempt_id.as_ref(), |out, attempt_id| out.0.extend_from_slice(attempt_id.as_bytes()));
     out.bytes(record.fingerprint.scheme.as_str().as_bytes());
@@ -145,6 +148,10 @@ pub fn encode(id: &Id, record: &Record) -> Vec<u8> {
         out.bytes(label.name.as_bytes());
         out.bytes(label.value.as_bytes());
     }
+    if let Some(doubt) = record.doubt {
+        out.option(doubt.since, |out, since| out.uint(since.as_ms()));
+        out.uint(doubt.probes.into());
+    }
     let sum = checksum(id, &record.version, record.state.number(), &out.0);
     out.0.extend_from_slice(&sum);
     out.0
@@ -162,7 +169,8 @@ pub fn decode(row: &Row<'_>) -> Result<(Address, Stored), DecodeError> {
     let data = verified(&id, &version, state, row.data)?;
     // Only now: a later release may have written a state that this one has no name for.
     let state = State::from_number(state).ok_or(DecodeError::Damaged("state"))?;
-    let record = read_record(version, state, &mut Reader(data)).ok_or(DecodeError::Damaged("fields"))?;
+    let (schema, fields) = data;
+    let record = read_record(version, state, schema, &mut Reader(fields)).ok_or(DecodeError::Damaged("fields"))?;
     let stamped_at = u64::try_from(row.stamped_at).map_err(|_| DecodeError::Damaged("stamp"))?;
     let stored = Stored { record, stamped_at: Timestamp::from_ms(stamped_at) };
     if column(stored.due_at()) != row.due_at || column(stored.reap_at()) != row.reap_at {
@@ -186,7 +194,8 @@ fn decode_address(id: &Id, [scheme, space, scope, key]: [&str; 4]) -> Result<Add
     if address.id() == id { Ok(address) } else { Err(DecodeError::Damaged("address")) }
 }
 
-fn verified<'a>(id: &Id, version: &Version, state: u8, data: &'a [u8]) -> Result<&'a [u8], DecodeError> {
+/// The schema and the fields of a blob whose checksum is right.
+fn verified<'a>(id: &Id, version: &Version, state: u8, data: &'a [u8]) -> Result<(u8, &'a [u8]), DecodeError> {
     let (body, sum) = data
         .len()
         .checked_sub(CHECKSUM_BYTES)
@@ -196,7 +205,7 @@ fn verified<'a>(id: &Id, version: &Version, state: u8, data: &'a [u8]) -> Result
         return Err(DecodeError::Damaged("checksum"));
     }
     match body {
-        [SCHEMA, fields @ ..] => Ok(fields),
+        [schema @ SCHEMA_WITHOUT_DOUBT..=SCHEMA, fields @ ..] => Ok((*schema, fields)),
         [newer, ..] if *newer > SCHEMA => Err(DecodeError::Newer(*newer)),
         [_, ..] => Err(DecodeError::Damaged("schema")),
         [] => Err(DecodeError::Damaged("length")),
@@ -261,7 +270,7 @@ fn read_outcome(input: &mut Reader<'_>) -> Option<Outcome> {
     Some(Outcome { status, headers, body })
 }
 
-fn read_record(version: Version, state: State, input: &mut Reader<'_>) -> Option<Record> {
+fn read_record(version: Version, state: State, schema: u8, input: &mut Reader<'_>) -> Option<Record> {
     let record = Record {
         version,
         state,
@@ -279,8 +288,14 @@ fn read_record(version: Version, state: State, input: &mut Reader<'_>) -> Option
         error: input.option(|input| Some(input.text()?.to_owned()))?,
         verdict: verdict_from(input.byte()?)?,
         labels: input.list(|input| Some(Label { name: input.text()?.to_owned(), value: input.text()?.to_owned() }))?,
+        doubt: if schema == SCHEMA_WITHOUT_DOUBT { None } else { Some(read_doubt(input)?) },
     };
     input.0.is_empty().then_some(record)
+}
+
+fn read_doubt(input: &mut Reader<'_>) -> Option<Doubt> {
+    let since = input.option(Reader::uint)?.map(Timestamp::from_ms);
+    Some(Doubt { since, probes: u32::try_from(input.uint()?).ok()? })
 }
 
 const fn on_lapse_number(on_lapse: OnLapse) -> u8 {

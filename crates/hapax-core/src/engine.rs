@@ -55,6 +55,7 @@ use std::sync::Arc;
 
 use crate::address::Address;
 use crate::fingerprint::Fingerprints;
+use crate::journal::{About, Journal, Note};
 use crate::limits::SWAP_TRIES_MAX;
 use crate::record::{AttemptId, Outcome, Policy, Record, Stored, Version};
 use crate::store::{ErrorKind, Seen, Store, StoreError, Swap};
@@ -155,9 +156,37 @@ impl<S: Store, T: Tokens> Engine<S, T> {
     /// If the store failed, the record cannot be compared, or others kept writing it. A caller that was to run must
     /// not.
     pub async fn apply(&self, at: &Address, event: &Event<'_>, known: Option<Seen>) -> Result<Reply, EngineError> {
+        self.apply_by(at, event, known, &Unnoted).await
+    }
+
+    /// The same, with a note of who did it and why, kept with whatever is written. States and attempt of the note are filled
+    /// in from the record.
+    ///
+    /// # Errors
+    /// As for [`Engine::apply`].
+    pub async fn apply_noted(
+        &self,
+        at: &Address,
+        event: &Event<'_>,
+        known: Option<Seen>,
+        note: &Note,
+    ) -> Result<Reply, EngineError>
+    where
+        S: Journal,
+    {
+        self.apply_by(at, event, known, note).await
+    }
+
+    async fn apply_by(
+        &self,
+        at: &Address,
+        event: &Event<'_>,
+        known: Option<Seen>,
+        how: &impl Swapping<S>,
+    ) -> Result<Reply, EngineError> {
         let (mut seen, mut asked) = match (known, event) {
             (Some(seen), _) => (seen, false),
-            (None, Event::Claim { .. } | Event::Accept { .. }) => (Seen::default(), false),
+            (None, Event::Claim { .. } | Event::Accept { .. } | Event::Suspect { .. }) => (Seen::default(), false),
             (None, _) => (self.store.get(at).await?, true),
         };
         let mut written = Written::default();
@@ -173,9 +202,9 @@ impl<S: Store, T: Tokens> Engine<S, T> {
                 return Ok(Reply { answer, seen });
             };
             next.check_limits().map_err(|error| StoreError::new("swap", ErrorKind::Invalid, error.to_string()))?;
-            let expect = seen.version();
             written.versions.push((next.version, answer));
-            seen = match self.swap(at, expect, &next, &mut written).await? {
+            let swapped = how.swap(&self.store, at, &seen, &next).await;
+            seen = match self.settled(at, swapped, &mut written).await? {
                 Swap::Applied(now) => {
                     let stored = Stored { record: next, stamped_at: now.at };
                     return Ok(Reply { answer, seen: Seen { stored: Some(stored), now } });
@@ -190,16 +219,15 @@ impl<S: Store, T: Tokens> Engine<S, T> {
         Err(written.gave_up())
     }
 
-    /// A swap; after an ambiguous failure, what stands there now counts as what it lost to. Once one write is in doubt,
-    /// no later failure can say that nothing was written.
-    async fn swap(
+    /// What a swap came to: after an ambiguous failure, what stands there now counts as what it lost to. Once one write is
+    /// in doubt, no later failure can say that nothing was written.
+    async fn settled(
         &self,
         at: &Address,
-        expect: Option<Version>,
-        next: &Record,
+        swapped: Result<Swap, StoreError>,
         written: &mut Written,
     ) -> Result<Swap, StoreError> {
-        match self.store.swap(at, expect, next).await {
+        match swapped {
             Err(error) if error.kind == ErrorKind::Ambiguous => {
                 written.in_doubt = true;
                 self.store.get(at).await.map(Swap::Lost).map_err(|_| error)
@@ -209,6 +237,37 @@ impl<S: Store, T: Tokens> Engine<S, T> {
             }
             reply => reply,
         }
+    }
+}
+
+/// How a decision is written: with a note, or without.
+trait Swapping<S>: Sync {
+    fn swap(
+        &self,
+        store: &S,
+        at: &Address,
+        seen: &Seen,
+        next: &Record,
+    ) -> impl Future<Output = Result<Swap, StoreError>> + Send;
+}
+
+struct Unnoted;
+
+impl<S: Store> Swapping<S> for Unnoted {
+    async fn swap(&self, store: &S, at: &Address, seen: &Seen, next: &Record) -> Result<Swap, StoreError> {
+        store.swap(at, seen.version(), next).await
+    }
+}
+
+impl<S: Journal> Swapping<S> for Note {
+    async fn swap(&self, store: &S, at: &Address, seen: &Seen, next: &Record) -> Result<Swap, StoreError> {
+        let note = Self {
+            about: Some(About::new(at, next.attempt)),
+            before: seen.stored.as_ref().map(|stored| stored.record.state),
+            after: Some(next.state),
+            ..self.clone()
+        };
+        store.swap_noted(at, seen.version(), next, &note).await
     }
 }
 

@@ -29,6 +29,7 @@ pub mod engine;
 #[doc(hidden)]
 pub mod failpoint;
 pub mod fingerprint;
+pub mod journal;
 pub mod limits;
 pub mod memory;
 pub mod record;

@@ -38,6 +38,12 @@ pub const LABEL_BYTES_MAX: usize = 512;
 /// An error code is a word for a metric or a list, not a message.
 pub const ERROR_CODE_CHARS_MAX: usize = 64;
 
+/// Who acted and what was done, in a note: names, not stories.
+pub const NOTE_WORD_BYTES_MAX: usize = 128;
+
+/// Why something was done, in a note: a few sentences and a link.
+pub const NOTE_TEXT_BYTES_MAX: usize = 4 * 1024;
+
 /// How often the engine decides again after losing a swap. Each loss means that somebody else made progress, so a
 /// caller that loses this often gives up and asks its client to come back.
 pub const SWAP_TRIES_MAX: u32 = 16;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::address::{Address, Id};
 use crate::clock::{Clock, Now, StoreTime, Timestamp};
+use crate::journal::{Journal, Note, NoteScan, Noted};
 use crate::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, REAP_MAX};
 use crate::record::{Body, Record, Stored, Version};
 use crate::store::{Cursor, Durability, Entry, ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
@@ -25,6 +26,7 @@ struct Shelf {
     places: HashMap<Id, u64>,
     entries: BTreeMap<u64, Entry>,
     next_place: u64,
+    notes: Vec<Noted>,
 }
 
 impl fmt::Debug for Memory {
@@ -37,7 +39,7 @@ impl Memory {
     /// An empty store with that clock.
     pub fn new(clock: impl Clock + 'static) -> Self {
         let time = StoreTime::start(clock.read(), None);
-        let shelf = Shelf { time, places: HashMap::new(), entries: BTreeMap::new(), next_place: 0 };
+        let shelf = Shelf { time, places: HashMap::new(), entries: BTreeMap::new(), next_place: 0, notes: Vec::new() };
         Self { clock: Arc::new(clock), shelf: Arc::new(Mutex::new(shelf)) }
     }
 
@@ -65,6 +67,11 @@ impl Shelf {
         if let Some(entry) = self.entries.remove(&place) {
             self.places.remove(entry.address.id());
         }
+    }
+
+    fn keep(&mut self, note: &Note, now: Now) {
+        let number = self.notes.len() as u64 + 1;
+        self.notes.push(Noted { number, at: now.at, note: note.clone() });
     }
 
     /// Places in the order of the page: by due time where that is asked for, else by first writing.
@@ -139,6 +146,43 @@ impl Store for Memory {
         let mut shelf = self.shelf();
         shelf.time.now(self.clock.read());
         Ok(Health { durability: Durability::None, clock: shelf.time.health() })
+    }
+}
+
+impl Journal for Memory {
+    async fn swap_noted(
+        &self,
+        at: &Address,
+        expect: Option<Version>,
+        next: &Record,
+        note: &Note,
+    ) -> Result<Swap, StoreError> {
+        note.check_limits()?;
+        let mut shelf = self.shelf();
+        let now = shelf.time.now(self.clock.read());
+        let seen = shelf.seen(at.id(), now);
+        if seen.version() != expect {
+            return Ok(Swap::Lost(seen));
+        }
+        shelf.put(at, Stored { record: next.clone(), stamped_at: now.at });
+        shelf.keep(note, now);
+        Ok(Swap::Applied(now))
+    }
+
+    async fn note(&self, note: &Note) -> Result<Now, StoreError> {
+        note.check_limits()?;
+        let mut shelf = self.shelf();
+        let now = shelf.time.now(self.clock.read());
+        shelf.keep(note, now);
+        Ok(now)
+    }
+
+    async fn notes(&self, query: &NoteScan) -> Result<Vec<Noted>, StoreError> {
+        let asked = |noted: &&Noted| {
+            let about = noted.note.about.as_ref().map(|about| about.id);
+            query.before.is_none_or(|before| noted.number < before) && (query.about.is_none() || query.about == about)
+        };
+        Ok(self.shelf().notes.iter().rev().filter(asked).take(query.count() as usize).cloned().collect())
     }
 }
 

@@ -240,7 +240,16 @@ pub enum Verdict {
     GivenUp,
 }
 
-/// A business identifier to find a record by.
+/// Since when nobody knows, and how often somebody asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Doubt {
+    /// When the record became unknown. `None` in the write that makes it so: the stamp says it.
+    pub since: Option<Timestamp>,
+    /// How many probes could not tell.
+    pub probes: u32,
+}
+
+/// A business identifier to find a record by. A record has one of each name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Label {
     /// What kind of identifier.
@@ -280,6 +289,8 @@ pub struct Record {
     pub error: Option<String>,
     /// What was said of the last attempt, if somebody had to.
     pub verdict: Option<Verdict>,
+    /// Since when nobody knows. Unknown and dead records have one, unless they are older than the field.
+    pub doubt: Option<Doubt>,
     /// Business identifiers.
     pub labels: Vec<Label>,
 }
@@ -291,6 +302,8 @@ impl Record {
     pub fn reap_in_ms(&self) -> Option<u64> {
         match self.state {
             State::Expired => self.expires_in_ms,
+            // Whoever asked for work that never ran must learn of it first.
+            State::Ready if self.request.is_some() => None,
             State::Completed | State::Ready if self.policy.keep_expired_ms.is_none() => self.expires_in_ms,
             _ => None,
         }
@@ -367,6 +380,12 @@ impl Stored {
     #[must_use]
     pub fn reap_at(&self) -> Option<Timestamp> {
         self.record.reap_in_ms().map(|ms| self.stamped_at.plus_ms(ms))
+    }
+
+    /// Since when nobody knows what became of it.
+    #[must_use]
+    pub fn doubted_since(&self) -> Option<Timestamp> {
+        self.record.doubt.map(|doubt| doubt.since.unwrap_or(self.stamped_at))
     }
 
     /// When the key was first seen.

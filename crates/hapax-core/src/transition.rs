@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use crate::clock::Now;
 use crate::fingerprint::{Fingerprints, Scheme};
-use crate::record::{AttemptId, Checkpoint, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version};
+use crate::record::{
+    AttemptId, Checkpoint, Doubt, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version,
+};
 use crate::store::Seen;
 
 /// Who claims.
@@ -93,10 +95,42 @@ pub enum Event<'a> {
     },
     /// A sweep came by: notice if the lease has lapsed.
     Lapse,
-    /// A sweep came by: put a tombstone in place of what has expired, where the policy keeps one.
-    Expire,
+    /// A sweep came by: put a tombstone in place of what has expired, where the policy keeps one. Stored work that never
+    /// ran is completed first, so that whoever asks for it learns that.
+    Expire {
+        /// What is replayed of work that never ran.
+        never_ran: &'a Arc<Outcome>,
+    },
+    /// The store was restored from a backup, and this key may have been claimed in what was lost: nobody knows.
+    Suspect {
+        /// What must be equal for it to be the same request.
+        fingerprints: &'a dyn Fingerprints,
+        /// What this route says.
+        policy: Policy,
+        /// Business identifiers known already.
+        labels: &'a [Label],
+    },
+    /// A probe could not tell what became of it, or not yet.
+    Inconclusive {
+        /// The attempt that was asked about.
+        attempt: u32,
+        /// When to ask again.
+        probe_in_ms: u64,
+        /// After this many probes that could not tell, the record is dead. `None`: this one does not count.
+        probes_max: Option<u32>,
+    },
     /// Somebody with authority says what became of it.
-    Resolve(Resolution<'a>),
+    Resolve {
+        /// What became of it.
+        resolution: Resolution<'a>,
+        /// The attempt that is meant. `None`: whichever is the last.
+        attempt: Option<u32>,
+    },
+    /// An operator takes the answer away.
+    Purge {
+        /// A completed key is free at once, so that a retry runs again. Otherwise a tombstone stays for its retention.
+        allow_rerun: bool,
+    },
 }
 
 /// What somebody with authority says.
@@ -150,6 +184,8 @@ pub enum Answer {
     NotFound,
     /// Not possible in the state the record is in.
     Refused,
+    /// The record is at another attempt than the one that is meant. Nothing was changed.
+    Stale,
 }
 
 /// A record was fingerprinted under a scheme this node does not know, so nobody can say whether the request is the same.
@@ -201,8 +237,13 @@ impl Rules {
             | Event::Fail { attempt_id, .. }
             | Event::Doubt { attempt_id, .. } => Ok(self.attempt(&found, attempt_id, event, seen.now, version)),
             Event::Lapse => Ok(lapse(&found, seen.now, version)),
-            Event::Expire => Ok(expire(&found, version)),
-            Event::Resolve(resolution) => Ok(resolve(&found, resolution, version)),
+            Event::Expire { never_ran } => Ok(expire(&found, seen.now, never_ran, version)),
+            Event::Suspect { .. } => Ok(suspect(&found, event, version)),
+            Event::Inconclusive { attempt, probe_in_ms, probes_max } => {
+                Ok(inconclusive(&found, attempt, probe_in_ms, probes_max, version))
+            }
+            Event::Resolve { resolution, attempt } => Ok(resolve(&found, resolution, attempt, version)),
+            Event::Purge { allow_rerun } => Ok(purge(&found, allow_rerun, version)),
         }
     }
 
@@ -300,6 +341,14 @@ struct Claim<'a> {
     labels: &'a [Label],
 }
 
+/// A key that may have been claimed in what a restore lost. Whatever record is there was not lost.
+fn suspect(found: &Found<'_>, event: &Event<'_>, version: Version) -> Decision {
+    match (found, event) {
+        (Found::Free, Event::Suspect { fingerprints, .. }) => start_new(event, *fingerprints, version),
+        _ => answer(Answer::Refused),
+    }
+}
+
 /// A free key: the first write of a record.
 fn start_new(event: &Event<'_>, fingerprints: &dyn Fingerprints, version: Version) -> Decision {
     let blank = |policy: Policy, labels: &[Label]| Record {
@@ -317,6 +366,7 @@ fn start_new(event: &Event<'_>, fingerprints: &dyn Fingerprints, version: Versio
         outcome: None,
         error: None,
         verdict: None,
+        doubt: None,
         labels: labels.to_vec(),
     };
     match event {
@@ -327,6 +377,10 @@ fn start_new(event: &Event<'_>, fingerprints: &dyn Fingerprints, version: Versio
         Event::Accept { request, due_in_ms, policy, labels, .. } => {
             let next = Record { request: Some(Arc::clone(request)), ..blank(*policy, labels) };
             write(ready(next, *due_in_ms), Answer::Accepted)
+        }
+        Event::Suspect { policy, labels, .. } => {
+            let next = Record { error: Some("restored".to_owned()), ..blank(*policy, labels) };
+            write(unknown(next, 0), Answer::Undecided)
         }
         _ => answer(Answer::Fenced),
     }
@@ -341,6 +395,7 @@ fn claim_live(stored: &Stored, now: Now, claim: &Claim<'_>, version: Version) ->
         (State::Expired, _) => answer(Answer::Gone),
         (State::Unknown | State::Dead, _) => answer(Answer::Undecided),
         (_, Claimant::Worker) if !for_worker => answer(Answer::Refused),
+        (State::Ready, Claimant::Worker) if has_expired(stored, now) => answer(Answer::Refused),
         (State::Ready, Claimant::Client) if for_worker => answer(Answer::Accepted),
         (State::Ready, _) if !is_due(stored, now) => answer(Answer::Busy),
         (State::Ready, _) => write(new_attempt(stored, claim, policy, version), Answer::Proceed),
@@ -411,33 +466,91 @@ fn lapse(found: &Found<'_>, now: Now, version: Version) -> Decision {
     }
 }
 
-/// A sweep: what has expired under a policy that keeps a tombstone becomes one.
-fn expire(found: &Found<'_>, version: Version) -> Decision {
+/// A sweep: what has expired under a policy that keeps a tombstone becomes one. Stored work that never ran becomes an
+/// answer that says so, and expires once more.
+fn expire(found: &Found<'_>, now: Now, never_ran: &Arc<Outcome>, version: Version) -> Decision {
     match found {
         Found::Free => answer(Answer::NotFound),
         Found::Tombstone(stored) if stored.record.state != State::Expired => {
             let expires_in_ms = stored.record.policy.keep_expired_ms;
-            let next = Record {
-                state: State::Expired,
-                due_in_ms: None,
-                expires_in_ms,
-                checkpoint: None,
-                request: None,
-                outcome: None,
-                ..next_of(stored, version)
-            };
-            write(next, Answer::Done)
+            write(tombstone(next_of(stored, version), expires_in_ms), Answer::Done)
+        }
+        Found::Live(stored) if stored.record.state == State::Ready && has_expired(stored, now) => {
+            write(completed(next_of(stored, version), never_ran), Answer::Done)
         }
         Found::Tombstone(_) | Found::Live(_) => answer(Answer::Refused),
     }
 }
 
-fn resolve(found: &Found<'_>, resolution: Resolution<'_>, version: Version) -> Decision {
+/// A probe learnt nothing. It is asked again later, unless that was the last time.
+fn inconclusive(
+    found: &Found<'_>,
+    attempt: u32,
+    probe_in_ms: u64,
+    probes_max: Option<u32>,
+    version: Version,
+) -> Decision {
     let stored = match found {
         Found::Free => return answer(Answer::NotFound),
         Found::Tombstone(_) => return answer(Answer::Refused),
         Found::Live(stored) => stored,
     };
+    if stored.record.attempt != attempt {
+        return answer(Answer::Stale);
+    }
+    if stored.record.state != State::Unknown {
+        return answer(Answer::Refused);
+    }
+    let counted = u32::from(probes_max.is_some());
+    let probes = stored.record.doubt.map_or(0, |doubt| doubt.probes).saturating_add(counted);
+    // A record older than the field is in doubt since it was last written.
+    let since = stored.doubted_since().unwrap_or(stored.stamped_at);
+    let next = Record { doubt: Some(Doubt { since: Some(since), probes }), ..next_of(stored, version) };
+    let last = probes_max.is_some_and(|probes_max| probes >= probes_max);
+    write(if last { dead(next) } else { unknown(next, probe_in_ms) }, Answer::Done)
+}
+
+/// Takes an answer away. What is unfinished keeps its key taken: nobody can say that it had no effect.
+fn purge(found: &Found<'_>, allow_rerun: bool, version: Version) -> Decision {
+    let stored = match found {
+        Found::Free => return answer(Answer::NotFound),
+        Found::Tombstone(_) => return answer(Answer::Refused),
+        Found::Live(stored) => stored,
+    };
+    let policy = &stored.record.policy;
+    let stands_ms = policy.retention_ms.max(policy.keep_expired_ms.unwrap_or(0));
+    let expires_in_ms = match stored.record.state {
+        State::Running | State::Expired => return answer(Answer::Refused),
+        State::Completed if allow_rerun => 0,
+        State::Completed | State::Ready | State::Unknown | State::Dead => stands_ms,
+    };
+    write(tombstone(next_of(stored, version), Some(expires_in_ms)), Answer::Done)
+}
+
+/// Whether that was said of the record before, by whoever resolved it.
+fn said_before(record: &Record, resolution: Resolution<'_>) -> bool {
+    match (record.state, record.verdict, resolution) {
+        (State::Completed, Some(Verdict::Happened), Resolution::Happened(outcome))
+        | (State::Completed, Some(Verdict::GivenUp), Resolution::GiveUp(outcome)) => {
+            record.outcome.as_ref() == Some(outcome)
+        }
+        (State::Ready, Some(Verdict::DidNotHappen), Resolution::DidNotHappen) => true,
+        _ => false,
+    }
+}
+
+fn resolve(found: &Found<'_>, resolution: Resolution<'_>, attempt: Option<u32>, version: Version) -> Decision {
+    let stored = match found {
+        Found::Free => return answer(Answer::NotFound),
+        Found::Tombstone(_) => return answer(Answer::Refused),
+        Found::Live(stored) => stored,
+    };
+    if attempt.is_some_and(|attempt| attempt != stored.record.attempt) {
+        return answer(Answer::Stale);
+    }
+    if said_before(&stored.record, resolution) {
+        return answer(Answer::Done);
+    }
     if !matches!(stored.record.state, State::Unknown | State::Dead) {
         return answer(Answer::Refused);
     }
@@ -455,11 +568,13 @@ fn find(seen: &Seen) -> Found<'_> {
     let Some(stored) = &seen.stored else {
         return Found::Free;
     };
-    let past = stored.expires_at().is_some_and(|expires_at| seen.now.has_reached(expires_at));
+    let past = has_expired(stored, seen.now);
     let keeps = stored.record.policy.keep_expired_ms.is_some();
     match stored.record.state {
         State::Expired if past => Found::Free,
         State::Expired => Found::Tombstone(stored),
+        // Work that was accepted and never ran is not forgotten before it was said to have failed.
+        State::Ready if stored.record.request.is_some() => Found::Live(stored),
         State::Completed | State::Ready if past && keeps => Found::Tombstone(stored),
         State::Completed | State::Ready if past => Found::Free,
         _ => Found::Live(stored),
@@ -472,6 +587,10 @@ fn fenced(event: &Event<'_>) -> Answer {
         Event::Complete { .. } => Answer::DoubleRun,
         _ => Answer::Fenced,
     }
+}
+
+fn has_expired(stored: &Stored, now: Now) -> bool {
+    stored.expires_at().is_some_and(|expires_at| now.has_reached(expires_at))
 }
 
 fn is_due(stored: &Stored, now: Now) -> bool {
@@ -492,7 +611,8 @@ fn remaining_due_ms(stored: &Stored, now: Now) -> Option<u64> {
 
 /// The record to change: everything as it was, under a new version.
 fn next_of(stored: &Stored, version: Version) -> Record {
-    Record { version, created_at: Some(stored.created_at()), ..stored.record.clone() }
+    let doubt = stored.record.doubt.map(|doubt| Doubt { since: stored.doubted_since(), ..doubt });
+    Record { version, created_at: Some(stored.created_at()), doubt, ..stored.record.clone() }
 }
 
 fn new_attempt(stored: &Stored, claim: &Claim<'_>, policy: Policy, version: Version) -> Record {
@@ -518,8 +638,9 @@ fn failed(next: Record, error: &str) -> Record {
 
 fn with_labels(mut next: Record, labels: &[Label]) -> Record {
     for label in labels {
-        if !next.labels.contains(label) {
-            next.labels.push(label.clone());
+        match next.labels.iter_mut().find(|known| known.name == label.name) {
+            Some(known) => known.value.clone_from(&label.value),
+            None => next.labels.push(label.clone()),
         }
     }
     next
@@ -527,13 +648,13 @@ fn with_labels(mut next: Record, labels: &[Label]) -> Record {
 
 fn running(next: Record) -> Record {
     let due_in_ms = Some(next.policy.lease_ms);
-    Record { state: State::Running, due_in_ms, expires_in_ms: None, ..next }
+    Record { state: State::Running, due_in_ms, expires_in_ms: None, doubt: None, ..next }
 }
 
 fn ready(next: Record, due_in_ms: u64) -> Record {
     // Waiting for the next attempt does not use up the time in which its client may come back.
     let expires_in_ms = Some(due_in_ms.saturating_add(next.policy.retention_ms));
-    Record { state: State::Ready, due_in_ms: Some(due_in_ms), expires_in_ms, ..next }
+    Record { state: State::Ready, due_in_ms: Some(due_in_ms), expires_in_ms, doubt: None, ..next }
 }
 
 fn ready_or_dead(next: Record, retry_in_ms: u64) -> Record {
@@ -541,11 +662,29 @@ fn ready_or_dead(next: Record, retry_in_ms: u64) -> Record {
 }
 
 fn dead(next: Record) -> Record {
-    Record { state: State::Dead, due_in_ms: Some(0), expires_in_ms: None, ..next }
+    Record { state: State::Dead, due_in_ms: Some(0), expires_in_ms: None, doubt: in_doubt(&next), ..next }
 }
 
 fn unknown(next: Record, probe_in_ms: u64) -> Record {
-    Record { state: State::Unknown, due_in_ms: Some(probe_in_ms), expires_in_ms: None, ..next }
+    Record { state: State::Unknown, due_in_ms: Some(probe_in_ms), expires_in_ms: None, doubt: in_doubt(&next), ..next }
+}
+
+/// The doubt there was, or one that begins with the stamp.
+fn in_doubt(next: &Record) -> Option<Doubt> {
+    next.doubt.or(Some(Doubt { since: None, probes: 0 }))
+}
+
+fn tombstone(next: Record, expires_in_ms: Option<u64>) -> Record {
+    Record {
+        state: State::Expired,
+        due_in_ms: None,
+        expires_in_ms,
+        checkpoint: None,
+        request: None,
+        outcome: None,
+        doubt: None,
+        ..next
+    }
 }
 
 fn lapsed_into_doubt(next: Record) -> Record {
@@ -568,6 +707,7 @@ fn completed(next: Record, outcome: &Arc<Outcome>) -> Record {
         request: None,
         checkpoint: None,
         error: None,
+        doubt: None,
         ..next
     }
 }

@@ -14,7 +14,7 @@ use hapax_core::codec::{DecodeError, OwnedRow, SCHEMA, column, encode, seen};
 use hapax_core::fingerprint::{Fingerprint, SCHEME_BYTES_MAX, Scheme};
 use hapax_core::limits::DURATION_MS_MAX;
 use hapax_core::record::{
-    AttemptId, Body, Checkpoint, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version,
+    AttemptId, Body, Checkpoint, Doubt, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version,
 };
 use hapax_core::store::{ErrorKind, Seen};
 use proptest::collection::vec;
@@ -132,6 +132,7 @@ fn rich() -> (Address, Stored) {
         })),
         error: Some("zu spät\0".to_owned()),
         verdict: Some(Verdict::DidNotHappen),
+        doubt: None,
         labels: vec![Label { name: "order".to_owned(), value: "№\u{0}1".to_owned() }],
     };
     let stored = Stored { record, stamped_at: Timestamp::from_ms(STAMP_MS) };
@@ -210,7 +211,8 @@ mod at_random {
         let agreed = (fingerprint(), policy(ms_max));
         let times = (option::of(ms(ms_max)), option::of(ms(ms_max)), option::of(ms(u64::MAX)));
         let before = (option::of(checkpoint()), option::of(bytes(64)), option::of(text()));
-        let end = (option::of(outcome()), verdict(), vec(label(), 0..5));
+        let doubt = option::of((option::of(ms(u64::MAX)), any::<u32>()));
+        let end = (option::of(outcome()), verdict(), vec(label(), 0..5), doubt);
         (head, agreed, times, before, end).prop_map(|(head, agreed, times, before, end)| Record {
             version: Version::from_bytes(head.0),
             state: head.1,
@@ -226,6 +228,7 @@ mod at_random {
             error: before.2,
             outcome: end.0,
             verdict: end.1,
+            doubt: end.3.map(|(since, probes)| Doubt { since: since.map(Timestamp::from_ms), probes }),
             labels: end.2,
         })
     }

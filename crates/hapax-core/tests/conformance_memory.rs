@@ -29,6 +29,11 @@ mod with_the_clocks_of_a_host {
     }
 
     hapax_core::conformance!(InMemory::default());
+
+    #[tokio::test]
+    async fn notes_are_kept_with_the_records() {
+        hapax_core::conformance::check_journal(&Memory::new(FakeClock::default())).await;
+    }
 }
 
 mod as_if_it_were_a_server {

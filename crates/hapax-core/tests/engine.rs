@@ -87,9 +87,10 @@ events! {
     complete(attempt_id: AttemptId) => Event::Complete { attempt_id, outcome: &PAID, labels: &[] };
     fail(attempt_id: AttemptId, retry_in_ms: u64) => Event::Fail { attempt_id, error: "refused", retry_in_ms };
     doubt(attempt_id: AttemptId) => Event::Doubt { attempt_id, error: "timeout", probe_in_ms: 5_000 };
-    happened() => Event::Resolve(Resolution::Happened(&PAID));
-    did_not_happen() => Event::Resolve(Resolution::DidNotHappen);
-    give_up() => Event::Resolve(Resolution::GiveUp(&PAID));
+    happened() => Event::Resolve { resolution: Resolution::Happened(&PAID), attempt: None };
+    did_not_happen() => Event::Resolve { resolution: Resolution::DidNotHappen, attempt: None };
+    expire() => Event::Expire { never_ran: &PAID };
+    give_up() => Event::Resolve { resolution: Resolution::GiveUp(&PAID), attempt: None };
 }
 
 mod over_a_script {
@@ -185,6 +186,7 @@ mod over_a_script {
             outcome: (state == State::Completed).then(|| PAID.clone()),
             error: None,
             verdict: None,
+            doubt: None,
             labels: vec![],
         }
     }
@@ -556,15 +558,15 @@ mod over_the_reference_store {
             0, claim(MINE) => Proceed "running";
             0, complete(MINE) => Done "completed";
             99_999, claim(THEIRS) => Replay "completed";
-            1, Event::Expire => NotFound "completed";
+            1, expire() => NotFound "completed";
             0, claim_other(THEIRS) => Proceed "running";
         }
         an_expired_key_is_gone_while_its_tombstone_stands(Policy { keep_expired_ms: Some(50_000), ..UNKNOWN }) {
             0, claim(MINE) => Proceed "running";
             0, complete(MINE) => Done "completed";
-            0, Event::Expire => Refused "completed";
+            0, expire() => Refused "completed";
             100_000, claim(THEIRS) => Gone "completed";
-            0, Event::Expire => Done "expired";
+            0, expire() => Done "expired";
             0, accept(0) => Gone "expired";
             0, claim_other(THEIRS) => Mismatch "expired";
             0, happened() => Refused "expired";
@@ -590,7 +592,7 @@ mod over_the_reference_store {
         }
         nothing_happens_to_a_key_that_nobody_used(UNKNOWN) {
             0, Event::Lapse => NotFound "";
-            0, Event::Expire => NotFound "";
+            0, expire() => NotFound "";
             0, happened() => NotFound "";
             0, complete(MINE) => Fenced "";
             0, checkpoint(MINE) => Fenced "";

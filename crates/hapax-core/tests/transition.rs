@@ -84,7 +84,8 @@ fn check(scenario: &Scenario, kind: Kind, row: &Row, decision: &Decision) {
         Some(record) => record.policy,
     };
     assert_eq!(next.policy, policy, "{}", context());
-    assert_times(next, &policy, &context);
+    assert_times(kind, next, &policy, &context);
+    assert_doubt(found, next, &context);
     let runs_again = matches!(kind, Kind::Claim | Kind::ClaimByWorker | Kind::Accept | Kind::Lapse)
         && matches!(next.state, State::Ready | State::Running)
         && found.is_some_and(|record| record.state == State::Running);
@@ -114,7 +115,7 @@ fn assert_kept(found: Option<&Record>, before: Option<&Stored>, next: &Record, c
 }
 
 /// Unfinished records are due some time and never expire, but for ready ones; finished ones expire.
-fn assert_times(next: &Record, policy: &Policy, context: &dyn Fn() -> String) {
+fn assert_times(kind: Kind, next: &Record, policy: &Policy, context: &dyn Fn() -> String) {
     let (due, expires) = (next.due_in_ms, next.expires_in_ms);
     match next.state {
         State::Running => assert_eq!((due, expires), (Some(policy.lease_ms), None), "{}", context()),
@@ -124,12 +125,60 @@ fn assert_times(next: &Record, policy: &Policy, context: &dyn Fn() -> String) {
             let look = policy.keep_expired_ms.and(Some(policy.retention_ms));
             assert_eq!((due, expires), (look, Some(policy.retention_ms)), "{}", context());
         }
-        State::Expired => assert_eq!((due, expires), (None, policy.keep_expired_ms), "{}", context()),
+        State::Expired => {
+            let stands = match kind {
+                Kind::Purge => policy.keep_expired_ms.max(Some(policy.retention_ms)),
+                Kind::PurgeToRerun if expires == Some(0) => Some(0),
+                Kind::PurgeToRerun => policy.keep_expired_ms.max(Some(policy.retention_ms)),
+                _ => policy.keep_expired_ms,
+            };
+            assert_eq!((due, expires), (None, stands), "{}", context());
+        }
     }
     assert_eq!(next.state.is_unfinished(), due.is_some() && next.state != State::Completed, "{}", context());
-    let may_go = matches!(next.state, State::Completed | State::Ready) && policy.keep_expired_ms.is_none();
+    let waits = next.state == State::Ready && next.request.is_none();
+    let may_go = (next.state == State::Completed || waits) && policy.keep_expired_ms.is_none();
     let reaped = if may_go || next.state == State::Expired { expires } else { None };
     assert_eq!(next.reap_in_ms(), reaped, "{}", context());
+}
+
+/// Since when nobody knows stays the same until somebody does.
+fn assert_doubt(found: Option<&Record>, next: &Record, context: &dyn Fn() -> String) {
+    let before = found.and_then(|record| record.doubt);
+    match next.state {
+        State::Unknown | State::Dead => {
+            let since = next.doubt.map(|doubt| doubt.since);
+            assert_eq!(since, Some(before.and_then(|doubt| doubt.since)), "{}", context());
+        }
+        _ => assert_eq!(next.doubt, None, "{}", context()),
+    }
+}
+
+#[test]
+fn a_completed_key_is_free_at_once_only_where_a_rerun_was_allowed() {
+    let mut freed = 0;
+    for scenario in every_scenario() {
+        for kind in [Kind::Purge, Kind::PurgeToRerun] {
+            let decision = scenario.with_event(kind, |event| decide(&scenario.seen(), event, NEXT_VERSION)).unwrap();
+            let is_free = decision.write.is_some_and(|next| next.expires_in_ms == Some(0));
+            let was_completed = scenario.stored().is_some_and(|stored| stored.record.state == State::Completed);
+            assert!(!is_free || was_completed && kind == Kind::PurgeToRerun, "{scenario:?} {kind:?}");
+            freed += u64::from(is_free);
+        }
+    }
+    assert!(freed > 0);
+}
+
+#[test]
+fn only_a_probe_that_could_have_told_is_counted() {
+    for scenario in every_scenario() {
+        for (kind, counted) in [(Kind::Inconclusive, 1), (Kind::InconclusiveTooSoon, 0)] {
+            let decision = scenario.with_event(kind, |event| decide(&scenario.seen(), event, NEXT_VERSION)).unwrap();
+            if let Some(doubt) = decision.write.and_then(|next| next.doubt) {
+                assert_eq!(doubt.probes, scenario::DOUBT.probes + counted, "{scenario:?} {kind:?}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -183,6 +232,7 @@ fn a_writer_who_was_refused_writes_nothing() {
                     | Answer::Overruled
                     | Answer::NotFound
                     | Answer::Refused
+                    | Answer::Stale
             );
             assert!(!(refused && decision.write.is_some()), "{scenario:?} {kind:?} {decision:?}");
         }

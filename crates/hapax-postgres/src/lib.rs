@@ -34,6 +34,7 @@ mod alone;
 mod clock;
 mod connections;
 mod failure;
+mod journal;
 mod options;
 mod queue;
 mod reader;

@@ -24,11 +24,13 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] =
-    &[Migration { number: 1, min_reader: 1, sql: include_str!("migrations/0001_records.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { number: 1, min_reader: 1, sql: include_str!("migrations/0001_records.sql") },
+    Migration { number: 2, min_reader: 1, sql: include_str!("migrations/0002_notes.sql") },
+];
 
 /// The schema this release reads and writes.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 
 /// "hapx": what nodes that start at once wait for each other by.
 const MIGRATION_LOCK: i64 = 0x6861_7078;

@@ -4,7 +4,7 @@
 //! uses what PostgreSQL-compatible distributed engines lack: no advisory locks, no triggers, no system columns.
 
 /// The server's clock in milliseconds, rounded down: a stamp is never ahead of it.
-const CLOCK: &str = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+pub(crate) const CLOCK: &str = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
 /// The columns of a record, in the order of [`OwnedRow`](hapax_core::codec::OwnedRow).
 const COLUMNS: [&str; 11] =

@@ -5,6 +5,7 @@
 mod common;
 
 use common::harness::Databases;
+use hapax_core::conformance::Harness;
 use hapax_testkit::needs_postgres;
 
 macro_rules! cases {
@@ -37,4 +38,11 @@ with_a_server_that_restarts! {
 #[test]
 fn conformance_rival() {
     common::harness::be_the_rival();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn notes_are_kept_with_the_records() {
+    needs_postgres!();
+    hapax_core::conformance::check_journal(&Databases::shared().open().await).await;
+    hapax_core::conformance::check_journal(&Databases::pooled().open().await).await;
 }

@@ -35,6 +35,7 @@
 mod checkpoint;
 mod clock;
 mod failure;
+mod notes;
 mod options;
 mod reader;
 mod recent;

@@ -7,19 +7,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hapax_core::address::Id;
 use hapax_core::clock::Now;
 use hapax_core::codec::{self, OwnedRow};
+use hapax_core::journal::{NoteScan, Noted};
 use hapax_core::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGE_ROWS_EXAMINED_MAX};
 use hapax_core::record::State;
 use hapax_core::store::{Cursor, Damaged, Entry, ErrorKind, Page, Scan, StoreError};
 use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::failure;
 use crate::rows::{self, COLUMNS};
 use crate::writer::SharedTime;
+use crate::{failure, notes};
 
 pub(crate) enum Question {
     Get { id: Id, reply: oneshot::Sender<Result<(Option<OwnedRow>, Now), StoreError>> },
     Scan { query: Scan, reply: oneshot::Sender<Result<Page, StoreError>> },
+    Notes { query: NoteScan, reply: oneshot::Sender<Result<Vec<Noted>, StoreError>> },
 }
 
 pub(crate) struct Reader {
@@ -40,6 +42,10 @@ impl Reader {
                 }
                 Question::Scan { query, reply } => {
                     let _ = reply.send(scan(&self.connection, &query, self.time.now()));
+                }
+                Question::Notes { query, reply } => {
+                    let found = notes::find(&self.connection, &query);
+                    let _ = reply.send(found.map_err(|error| failure::of_statement("notes", error)));
                 }
             }
         }

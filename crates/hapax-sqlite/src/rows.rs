@@ -5,10 +5,13 @@
 use hapax_core::address::{Address, Id};
 use hapax_core::clock::{Now, Timestamp};
 use hapax_core::codec::{self, OwnedRow};
+use hapax_core::journal::Note;
 use hapax_core::record::{Record, Version};
 use hapax_core::store::{StoreError, Swap};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::notes;
 
 /// A swap, encoded before it reaches the writer.
 #[derive(Debug)]
@@ -20,6 +23,7 @@ pub(crate) struct Write {
     due_in_ms: Option<u64>,
     reap_in_ms: Option<u64>,
     data: Vec<u8>,
+    note: Option<Box<Note>>,
 }
 
 impl Write {
@@ -32,7 +36,13 @@ impl Write {
             due_in_ms: next.due_in_ms,
             reap_in_ms: next.reap_in_ms(),
             data: codec::encode(at.id(), next),
+            note: None,
         }
+    }
+
+    /// With a note that is kept if the swap is applied.
+    pub(crate) fn noted(self, note: &Note) -> Self {
+        Self { note: Some(Box::new(note.clone())), ..self }
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -79,6 +89,9 @@ pub(crate) fn swap(connection: &Connection, write: &Write, now: Timestamp, end: 
         None => insert(connection, write, now, end)?,
     };
     if applied {
+        if let Some(note) = &write.note {
+            notes::keep(connection, note, now)?;
+        }
         return Ok(Written::Applied);
     }
     Ok(Written::Lost(find(connection, write.at.id())?))

@@ -22,11 +22,13 @@ struct Migration {
     sql: &'static str,
 }
 
-const MIGRATIONS: &[Migration] =
-    &[Migration { number: 1, min_reader: 1, sql: include_str!("migrations/0001_records.sql") }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { number: 1, min_reader: 1, sql: include_str!("migrations/0001_records.sql") },
+    Migration { number: 2, min_reader: 1, sql: include_str!("migrations/0002_notes.sql") },
+];
 
 /// The schema this release reads and writes.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
 
 /// A connection set up as every connection of this store is: durable, patient, its log moved by `checkpoint.rs`.
 pub(crate) fn connect(options: &Options) -> Result<Connection, StoreError> {

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hapax_core::address::Address;
+use hapax_core::clock::Now;
 use hapax_core::codec;
+use hapax_core::journal::{Journal, Note, NoteScan, Noted};
 use hapax_core::limits::REAP_MAX;
 use hapax_core::record::{Record, Version};
 use hapax_core::store::{Durability, ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
@@ -87,6 +89,7 @@ impl Sqlite {
             checkpointer,
             reaping: VecDeque::new(),
             reap_slice: REAP_SLICE_MIN,
+            noting: Vec::new(),
             high_water_ms: 0,
             broken: false,
         };
@@ -140,6 +143,44 @@ impl Sqlite {
 
 const SYNCHRONOUS_FULL: i64 = 2;
 
+impl Sqlite {
+    async fn write(&self, write: Write, at: &Address) -> Result<Swap, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.jobs.send(Job::Swap { write, reply }).await.map_err(|_| failure::stopped("swap"))?;
+        let (written, now) = answer.await.map_err(|_| failure::abandoned("swap"))??;
+        self.recent.note(at.id());
+        written.into_swap(now)
+    }
+}
+
+impl Journal for Sqlite {
+    async fn swap_noted(
+        &self,
+        at: &Address,
+        expect: Option<Version>,
+        next: &Record,
+        note: &Note,
+    ) -> Result<Swap, StoreError> {
+        note.check_limits()?;
+        self.write(Write::new(at, expect, next).noted(note), at).await
+    }
+
+    async fn note(&self, note: &Note) -> Result<Now, StoreError> {
+        note.check_limits()?;
+        let (reply, answer) = oneshot::channel();
+        let job = Job::Note { note: Box::new(note.clone()), reply };
+        self.jobs.send(job).await.map_err(|_| failure::stopped("note"))?;
+        answer.await.map_err(|_| failure::abandoned("note"))?
+    }
+
+    async fn notes(&self, query: &NoteScan) -> Result<Vec<Noted>, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let question = Question::Notes { query: query.clone(), reply };
+        self.questions.send(question).await.map_err(|_| failure::stopped("notes"))?;
+        answer.await.map_err(|_| failure::stopped("notes"))?
+    }
+}
+
 impl Store for Sqlite {
     async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
         // A claim of a key that is there needs no write. What a reader sees is committed, and so durable.
@@ -148,12 +189,7 @@ impl Store for Sqlite {
         {
             return Written::Lost(Some(row)).into_swap(self.time.now());
         }
-        let write = Write::new(at, expect, next);
-        let (reply, answer) = oneshot::channel();
-        self.jobs.send(Job::Swap { write, reply }).await.map_err(|_| failure::stopped("swap"))?;
-        let (written, now) = answer.await.map_err(|_| failure::abandoned("swap"))??;
-        self.recent.note(at.id());
-        written.into_swap(now)
+        self.write(Write::new(at, expect, next), at).await
     }
 
     async fn get(&self, at: &Address) -> Result<Seen, StoreError> {

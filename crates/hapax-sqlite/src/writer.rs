@@ -8,13 +8,14 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hapax_core::clock::{Clock, Now, StoreTime};
+use hapax_core::journal::Note;
 use hapax_core::store::{ErrorKind, StoreError};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::checkpoint::Checkpointer;
 use crate::rows::{self, End, Write, Written};
-use crate::{failure, schema};
+use crate::{failure, notes, schema};
 
 /// Swaps in one transaction. More would make the first of them wait without making the commit cheaper.
 const BATCH_MAX: usize = 512;
@@ -36,6 +37,7 @@ const HIGH_WATER_EVERY_MS: u64 = 1_000;
 pub(crate) enum Job {
     Swap { write: Write, reply: oneshot::Sender<Result<(Written, Now), StoreError>> },
     Reap { limit: u32, reply: oneshot::Sender<Result<u32, StoreError>> },
+    Note { note: Box<Note>, reply: oneshot::Sender<Result<Now, StoreError>> },
 }
 
 /// Store time, read by writer and readers alike.
@@ -58,6 +60,7 @@ pub(crate) struct Writer {
     pub(crate) checkpointer: Checkpointer,
     pub(crate) reaping: VecDeque<Reaping>,
     pub(crate) reap_slice: u32,
+    pub(crate) noting: Vec<Noting>,
     pub(crate) high_water_ms: u64,
     /// Set when a commit failed on disk: from then on nothing is written, because nobody knows what is there.
     pub(crate) broken: bool,
@@ -69,6 +72,7 @@ pub(crate) struct Reaping {
     reply: oneshot::Sender<Result<u32, StoreError>>,
 }
 
+pub(crate) type Noting = (Box<Note>, oneshot::Sender<Result<Now, StoreError>>);
 type Waiting = (Write, oneshot::Sender<Result<(Written, Now), StoreError>>);
 
 impl Writer {
@@ -77,6 +81,10 @@ impl Writer {
         while let Some(batch) = self.next_batch() {
             if !batch.is_empty() {
                 self.write(batch);
+            }
+            for (note, reply) in std::mem::take(&mut self.noting) {
+                let kept = self.transaction(|connection, now| notes::keep(connection, &note, now.at));
+                let _ = reply.send(kept.map(|((), now)| now).map_err(|error| StoreError { op: "note", ..error }));
             }
             if let Some(reaping) = self.reaping.pop_front() {
                 self.reap_slice(reaping);
@@ -112,6 +120,10 @@ impl Writer {
             }
             Job::Reap { limit, reply } => {
                 self.reaping.push_back(Reaping { left: limit, done: 0, reply });
+                0
+            }
+            Job::Note { note, reply } => {
+                self.noting.push((note, reply));
                 0
             }
         }

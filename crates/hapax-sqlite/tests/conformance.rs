@@ -78,3 +78,19 @@ fn conformance_rival() {
 }
 
 hapax_core::conformance!(Files::new());
+
+#[tokio::test]
+async fn notes_are_kept_with_the_records() {
+    hapax_core::conformance::check_journal(&Files::new().open().await).await;
+}
+
+#[tokio::test]
+async fn notes_cannot_be_changed_or_deleted() {
+    let files = Files::new();
+    hapax_core::conformance::check_journal(&files.open().await).await;
+    let other = rusqlite::Connection::open(files.path()).expect("the file opens");
+    for statement in ["UPDATE hapax_note SET reason = 'none'", "DELETE FROM hapax_note"] {
+        let refused = other.execute(statement, []).expect_err("notes stay as they are").to_string();
+        assert!(refused.contains("notes are not"), "{refused}");
+    }
+}

@@ -147,6 +147,7 @@ fn completed(retention_ms: u64) -> Record {
         outcome: Some(outcome()),
         error: None,
         verdict: None,
+        doubt: None,
         labels: Vec::new(),
     }
 }

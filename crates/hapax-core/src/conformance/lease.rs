@@ -169,7 +169,7 @@ pub(super) async fn dead_when_its_attempts_are_used_up<H: Harness>(harness: &H) 
     let fail = Event::Fail { attempt_id: mine, error: "refused", retry_in_ms: 0 };
     assert_eq!(rig.apply(&at, &fail).await.record().map(|record| record.state), Some(State::Dead));
     assert_eq!(rig.claim(&at, once).await.answer, Answer::Undecided);
-    let resolved = rig.apply(&at, &Event::Resolve(Resolution::DidNotHappen)).await;
+    let resolved = rig.apply(&at, &Event::Resolve { resolution: Resolution::DidNotHappen, attempt: None }).await;
     assert_eq!(resolved.answer, Answer::Done);
     assert_eq!(rig.stored(&at).await.record.verdict, Some(Verdict::DidNotHappen));
     assert_eq!(rig.proceeds(&at, once).await.1.record().map(|record| record.attempt), Some(2));
@@ -184,7 +184,10 @@ pub(super) async fn doubt_waits_for_a_verdict<H: Harness>(harness: &H) {
     rig.pass_ms(2 * SHORT_MS).await;
     assert_eq!(rig.claim(&at, policy(OnLapse::Rerun)).await.answer, Answer::Undecided, "no time makes it free");
     let outcome = outcome(b"it happened");
-    assert_eq!(rig.apply(&at, &Event::Resolve(Resolution::Happened(&outcome))).await.answer, Answer::Done);
+    assert_eq!(
+        rig.apply(&at, &Event::Resolve { resolution: Resolution::Happened(&outcome), attempt: None }).await.answer,
+        Answer::Done
+    );
     let replay = rig.claim(&at, policy(OnLapse::Rerun)).await;
     assert_eq!((replay.answer, replay.outcome()), (Answer::Replay, Some(&outcome)));
     assert_eq!(rig.complete(&at, mine, b"late").await.answer, Answer::Overruled);
@@ -269,7 +272,7 @@ pub(super) async fn tombstone_stands_for_its_time<H: Harness>(harness: &H) {
     rig.completes(&at, keeps, b"paid").await;
     let expires_at = rig.stored(&at).await.expires_at().expect("a completed record expires");
     changes_at(&rig, &at, keeps, expires_at, (Answer::Replay, Answer::Gone)).await;
-    assert_eq!(rig.apply(&at, &Event::Expire).await.answer, Answer::Done);
+    assert_eq!(rig.apply(&at, &Event::Expire { never_ran: &super::samples::never_ran() }).await.answer, Answer::Done);
     let tombstone = rig.stored(&at).await;
     assert_eq!((tombstone.record.state, &tombstone.record.outcome), (State::Expired, &None));
     let ends_at = tombstone.expires_at().expect("a tombstone ends");

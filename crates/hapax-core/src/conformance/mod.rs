@@ -59,6 +59,7 @@
 //! | `swap.rs`, `values.rs`, `keys.rs` | compare and swap; what is kept comes back; what is kept apart stays apart |
 //! | `lease.rs`, `clock.rs` | the rules over the real store; its time |
 //! | `scan.rs`, `paging.rs`, `reap.rs` | finding records; page by page; deleting what has expired |
+//! | `journal.rs` | notes kept with records, for stores that keep them |
 //! | `race.rs`, `rival.rs`, `fault.rs` | many tasks and two processes; lost replies, dropped calls, restarts |
 
 #![allow(
@@ -78,6 +79,7 @@ mod samples;
 
 mod clock;
 mod fault;
+mod journal;
 mod keys;
 mod lease;
 mod paging;
@@ -88,5 +90,6 @@ mod swap;
 mod values;
 
 pub use harness::{ClockSource, Harness};
+pub use journal::check_journal;
 pub use registry::{CASES, Case};
 pub use run::{CASE_SECS_MAX, check, run};

@@ -116,7 +116,7 @@ pub(super) async fn leaves_what_must_become_a_tombstone<H: Harness>(harness: &H)
     rig.completes(&at, keeps, b"paid").await;
     rig.pass_ms(2 * SHORT_MS).await;
     assert_eq!(rig.reap(10).await, 0, "not before it is a tombstone");
-    assert_eq!(rig.apply(&at, &Event::Expire).await.answer, Answer::Done);
+    assert_eq!(rig.apply(&at, &Event::Expire { never_ran: &super::samples::never_ran() }).await.answer, Answer::Done);
     rig.pass_ms(SHORT_MS).await;
     assert_eq!(rig.reap(10).await, 1, "and not after its time");
     assert_eq!(rig.get(&at).await.stored, None);

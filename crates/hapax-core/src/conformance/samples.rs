@@ -69,6 +69,11 @@ pub(super) fn policy(on_lapse: OnLapse) -> Policy {
     Policy { on_lapse, lease_ms: SHORT_MS, retention_ms: LONG_MS, keep_expired_ms: None, attempts_max: None }
 }
 
+/// What is replayed of work that was accepted and never ran.
+pub(super) fn never_ran() -> Arc<Outcome> {
+    Arc::new(Outcome { status: 408, headers: Vec::new(), body: Body::Kept(b"never ran".to_vec()) })
+}
+
 /// A running record, as a claim writes it.
 pub(super) fn running() -> Record {
     Record {
@@ -86,6 +91,7 @@ pub(super) fn running() -> Record {
         outcome: None,
         error: None,
         verdict: None,
+        doubt: None,
         labels: Vec::new(),
     }
 }
@@ -139,6 +145,7 @@ pub(super) fn every_field() -> Record {
         outcome: Some(outcome(b"paid")),
         error: Some("timeout".to_owned()),
         verdict: Some(Verdict::Happened),
+        doubt: None,
         labels: vec![label("order", "o-1"), label("invoice", "i-1")],
     }
 }

@@ -107,10 +107,10 @@ impl Bridge {
             What::Fail => Event::Fail { attempt_id, error: "refused", retry_in_ms: RETRY_MS },
             What::Doubt => Event::Doubt { attempt_id, error: "timeout", probe_in_ms: PROBE_MS },
             What::Lapse => Event::Lapse,
-            What::Expire => Event::Expire,
-            What::Happened => Event::Resolve(Resolution::Happened(&self.outcome)),
-            What::DidNotHappen => Event::Resolve(Resolution::DidNotHappen),
-            What::GiveUp => Event::Resolve(Resolution::GiveUp(&self.outcome)),
+            What::Expire => Event::Expire { never_ran: &self.outcome },
+            What::Happened => Event::Resolve { resolution: Resolution::Happened(&self.outcome), attempt: None },
+            What::DidNotHappen => Event::Resolve { resolution: Resolution::DidNotHappen, attempt: None },
+            What::GiveUp => Event::Resolve { resolution: Resolution::GiveUp(&self.outcome), attempt: None },
         }
     }
 
@@ -130,6 +130,7 @@ impl Bridge {
             outcome: (kept.state == State::Completed).then(|| Arc::clone(&self.outcome)),
             error: None,
             verdict: kept.verdict,
+            doubt: None,
             labels: vec![],
         };
         Stored { record, stamped_at: Timestamp::from_ms(NOW_MS - AGO_MS) }

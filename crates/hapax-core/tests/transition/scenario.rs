@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hapax_core::clock::{Now, Timestamp};
 use hapax_core::fingerprint::{Fingerprint, Scheme};
 use hapax_core::record::{
-    AttemptId, Body, Checkpoint, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version,
+    AttemptId, Body, Checkpoint, Doubt, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version,
 };
 use hapax_core::store::Seen;
 use hapax_core::transition::{Claimant, Event, Resolution};
@@ -14,6 +14,8 @@ pub(crate) const MINE: AttemptId = AttemptId::from_bytes([1; 16]);
 const OTHER: AttemptId = AttemptId::from_bytes([2; 16]);
 const NOW_MS: u64 = 1_000_000;
 const ATTEMPTS: u32 = 3;
+/// Of unknown and dead records.
+pub(crate) const DOUBT: Doubt = Doubt { since: Some(Timestamp::from_ms(88)), probes: 4 };
 
 /// One of the things that can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,12 +30,20 @@ pub(crate) enum Kind {
     Doubt,
     Lapse,
     Expire,
+    Suspect,
+    Inconclusive,
+    InconclusiveForTheLastTime,
+    InconclusiveTooSoon,
+    InconclusiveOfAnotherAttempt,
     Happened,
     DidNotHappen,
     GiveUp,
+    ResolveAnotherAttempt,
+    Purge,
+    PurgeToRerun,
 }
 
-pub(crate) const EVENTS: [Kind; 13] = [
+pub(crate) const EVENTS: [Kind; 21] = [
     Kind::Claim,
     Kind::ClaimByWorker,
     Kind::Accept,
@@ -44,9 +54,17 @@ pub(crate) const EVENTS: [Kind; 13] = [
     Kind::Doubt,
     Kind::Lapse,
     Kind::Expire,
+    Kind::Suspect,
+    Kind::Inconclusive,
+    Kind::InconclusiveForTheLastTime,
+    Kind::InconclusiveTooSoon,
+    Kind::InconclusiveOfAnotherAttempt,
     Kind::Happened,
     Kind::DidNotHappen,
     Kind::GiveUp,
+    Kind::ResolveAnotherAttempt,
+    Kind::Purge,
+    Kind::PurgeToRerun,
 ];
 
 impl Kind {
@@ -56,6 +74,10 @@ impl Kind {
             Self::Happened => "Resolve: happened",
             Self::DidNotHappen => "Resolve: did not happen",
             Self::GiveUp => "Resolve: give up",
+            Self::ResolveAnotherAttempt => "Resolve: another attempt",
+            Self::InconclusiveForTheLastTime => "Inconclusive: for the last time",
+            Self::InconclusiveOfAnotherAttempt => "Inconclusive: another attempt",
+            Self::PurgeToRerun => "Purge: allow rerun",
             other => other.short_name(),
         }
     }
@@ -73,7 +95,13 @@ impl Kind {
             Self::Doubt => "Doubt",
             Self::Lapse => "Lapse",
             Self::Expire => "Expire",
-            Self::Happened | Self::DidNotHappen | Self::GiveUp => "Resolve",
+            Self::Suspect => "Suspect",
+            Self::Inconclusive
+            | Self::InconclusiveForTheLastTime
+            | Self::InconclusiveTooSoon
+            | Self::InconclusiveOfAnotherAttempt => "Inconclusive",
+            Self::Happened | Self::DidNotHappen | Self::GiveUp | Self::ResolveAnotherAttempt => "Resolve",
+            Self::Purge | Self::PurgeToRerun => "Purge",
         }
     }
 
@@ -216,6 +244,7 @@ impl Scenario {
             outcome: (state == State::Completed).then(outcome),
             error: None,
             verdict: self.verdict,
+            doubt: matches!(state, State::Unknown | State::Dead).then_some(DOUBT),
             labels: vec![Label { name: "order".to_owned(), value: "o-1".to_owned() }],
         };
         Some(Stored { record, stamped_at: Timestamp::from_ms(NOW_MS - 100) })
@@ -242,13 +271,18 @@ impl Scenario {
         match self.state {
             None => true,
             Some(State::Expired) => self.is_past(),
+            Some(State::Ready) if self.stored => false,
             Some(State::Completed | State::Ready) => self.is_past() && !self.keeps_tombstone,
             Some(_) => false,
         }
     }
 
     fn is_past_its_time(&self) -> bool {
-        matches!(self.state, Some(State::Completed | State::Ready)) && self.is_past() && self.keeps_tombstone
+        let expires = match self.state {
+            Some(State::Ready) => !self.stored,
+            other => other == Some(State::Completed),
+        };
+        expires && self.is_past() && self.keeps_tombstone
     }
 
     /// A completed record that still stands, with no verdict on it.
@@ -290,6 +324,14 @@ impl Scenario {
         facts.add(if self.stored { "stored" } else { "not stored" });
         facts.add_if(self.verdict == Some(Verdict::DidNotHappen), "denied");
         facts.add_if(self.verdict.is_some(), "settled");
+        facts.add_if(self.state == Some(State::Ready) && self.is_past(), "overdue");
+        let said = match (self.state, self.verdict) {
+            (Some(State::Completed), Some(Verdict::Happened)) => Some(Kind::Happened),
+            (Some(State::Completed), Some(Verdict::GivenUp)) => Some(Kind::GiveUp),
+            (Some(State::Ready), Some(Verdict::DidNotHappen)) => Some(Kind::DidNotHappen),
+            _ => None,
+        };
+        facts.add_if(said == Some(kind), "said before");
         facts
     }
 
@@ -298,6 +340,7 @@ impl Scenario {
         let (print, outcome, policy, labels) = (fingerprint("1;sha256", 5), outcome(), self.route(), []);
         let request: Arc<[u8]> = Arc::from(&b"accepted request"[..]);
         let checkpoint = Checkpoint { name: "sent".to_owned(), data: vec![2] };
+        let inconclusive = |attempt, probes_max| Event::Inconclusive { attempt, probe_in_ms: 70, probes_max };
         let claim = |by| Event::Claim { by, attempt_id: MINE, fingerprints: &print, policy, labels: &labels };
         ask(&match kind {
             Kind::Claim => claim(Claimant::Client),
@@ -311,10 +354,20 @@ impl Scenario {
             Kind::Fail => Event::Fail { attempt_id: MINE, error: "refused", retry_in_ms: 50 },
             Kind::Doubt => Event::Doubt { attempt_id: MINE, error: "timeout", probe_in_ms: 60 },
             Kind::Lapse => Event::Lapse,
-            Kind::Expire => Event::Expire,
-            Kind::Happened => Event::Resolve(Resolution::Happened(&outcome)),
-            Kind::DidNotHappen => Event::Resolve(Resolution::DidNotHappen),
-            Kind::GiveUp => Event::Resolve(Resolution::GiveUp(&outcome)),
+            Kind::Expire => Event::Expire { never_ran: &outcome },
+            Kind::Suspect => Event::Suspect { fingerprints: &print, policy, labels: &labels },
+            Kind::Inconclusive => inconclusive(ATTEMPTS, Some(DOUBT.probes + 2)),
+            Kind::InconclusiveForTheLastTime => inconclusive(ATTEMPTS, Some(DOUBT.probes + 1)),
+            Kind::InconclusiveTooSoon => inconclusive(ATTEMPTS, None),
+            Kind::InconclusiveOfAnotherAttempt => inconclusive(ATTEMPTS - 1, Some(9)),
+            Kind::ResolveAnotherAttempt => {
+                Event::Resolve { resolution: Resolution::DidNotHappen, attempt: Some(ATTEMPTS - 1) }
+            }
+            Kind::Purge => Event::Purge { allow_rerun: false },
+            Kind::PurgeToRerun => Event::Purge { allow_rerun: true },
+            Kind::Happened => Event::Resolve { resolution: Resolution::Happened(&outcome), attempt: None },
+            Kind::DidNotHappen => Event::Resolve { resolution: Resolution::DidNotHappen, attempt: None },
+            Kind::GiveUp => Event::Resolve { resolution: Resolution::GiveUp(&outcome), attempt: None },
         })
     }
 }
@@ -332,7 +385,7 @@ fn outcome() -> Arc<Outcome> {
 pub(crate) struct Facts(Vec<&'static str>);
 
 impl Facts {
-    pub(crate) const WORDS: [&'static str; 23] = [
+    pub(crate) const WORDS: [&'static str; 25] = [
         "free",
         "record",
         "tombstone",
@@ -356,6 +409,8 @@ impl Facts {
         "not stored",
         "denied",
         "settled",
+        "overdue",
+        "said before",
     ];
 
     fn add(&mut self, word: &'static str) {

@@ -75,6 +75,7 @@ fn answer_named(name: &str) -> Answer {
         Answer::Overruled,
         Answer::NotFound,
         Answer::Refused,
+        Answer::Stale,
     ];
     let found = answers.into_iter().find(|answer| format!("{answer:?}") == name);
     found.unwrap_or_else(|| panic!("no answer is called {name}"))

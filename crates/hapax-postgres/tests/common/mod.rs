@@ -69,6 +69,7 @@ pub(crate) fn running() -> Record {
         outcome: None,
         error: None,
         verdict: None,
+        doubt: None,
         labels: Vec::new(),
     }
 }

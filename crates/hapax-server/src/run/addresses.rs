@@ -88,6 +88,7 @@ fn record(remembered: &Remembered) -> Result<Record, StoreError> {
         outcome: Some(Arc::new(Outcome { status: 200, headers: Vec::new(), body: Body::Kept(body) })),
         error: None,
         verdict: None,
+        doubt: None,
         labels: Vec::new(),
     })
 }

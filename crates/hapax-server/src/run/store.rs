@@ -1,6 +1,8 @@
 //! The store that the configuration names, chosen at run time.
 
 use hapax_core::address::Address;
+use hapax_core::clock::Now;
+use hapax_core::journal::{Journal, Note, NoteScan, Noted};
 use hapax_core::memory::Memory;
 use hapax_core::record::{Record, Version};
 use hapax_core::store::{ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
@@ -123,6 +125,26 @@ impl Store for AnyStore {
 
     async fn health(&self) -> Result<Health, StoreError> {
         each!(self, store => store.health().await)
+    }
+}
+
+impl Journal for AnyStore {
+    async fn swap_noted(
+        &self,
+        at: &Address,
+        expect: Option<Version>,
+        next: &Record,
+        note: &Note,
+    ) -> Result<Swap, StoreError> {
+        each!(self, store => store.swap_noted(at, expect, next, note).await)
+    }
+
+    async fn note(&self, note: &Note) -> Result<Now, StoreError> {
+        each!(self, store => store.note(note).await)
+    }
+
+    async fn notes(&self, query: &NoteScan) -> Result<Vec<Noted>, StoreError> {
+        each!(self, store => store.notes(query).await)
     }
 }
 
