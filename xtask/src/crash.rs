@@ -104,7 +104,7 @@ fn cases(args: &Args, server: Option<&Server>) -> VecDeque<Numbered> {
     stores.extend(server.map(|server| Store::Postgres(server.fresh_database())));
     let numbered = |seed: u64, point: &'static Point, store: &Store| {
         let timing = Timing::of(mixed(seed, point, store));
-        Numbered { seed, case: Case { point, store: store.clone(), timing } }
+        Numbered { seed, case: Case::new(point, store, timing) }
     };
     let mut cases = VecDeque::new();
     for seed in seeds {

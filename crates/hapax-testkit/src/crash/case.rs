@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -28,6 +28,9 @@ const ANSWER_BYTES: usize = 256 * 1024;
 
 /// An answer lives at least as long as a request may take.
 const SHORT_LIFE: Duration = SETTLE_AFTER;
+
+/// How many there are at least: every one of them can be the one that is interrupted.
+const MIGRATIONS: u64 = 2;
 
 /// Where records are kept.
 #[derive(Debug, Clone)]
@@ -56,9 +59,18 @@ pub struct Case {
     pub store: Store,
     /// With which timing.
     pub timing: Timing,
+    /// The upstream's answer timeout, and for how long a probe's "it did not happen" is not believed.
+    pub settle_after: Duration,
+    /// Further lines for the route of the payments.
+    pub policy: &'static str,
 }
 
 impl Case {
+    /// With an upstream that keeps to its time, and the usual policy.
+    pub fn new(point: &'static Point, store: &Store, timing: Timing) -> Case {
+        Case { point, store: store.clone(), timing, settle_after: SETTLE_AFTER, policy: "" }
+    }
+
     /// Runs it. The program is a `hapax` with failpoints.
     ///
     /// # Panics
@@ -72,18 +84,18 @@ impl Case {
                 run.start(self.point.name, self.timing.hit);
                 run.until_killed(&mut clients)
             }
+            Way::Write | Way::Expiry => {
+                run.start(self.point.name, 1);
+                run.until_killed(&mut clients)
+            }
             Way::AfterCrash => {
                 run.start(self.timing.before, self.timing.hit);
                 let reached = run.until_killed(&mut clients);
                 run.start(self.point.name, 1);
                 run.wait_and_kill(self.point.name, || false) && reached
             }
-            Way::Expiry => {
-                run.start(self.point.name, 1);
-                run.until_killed(&mut clients)
-            }
             Way::Start => {
-                run.start(self.point.name, 1);
+                run.start(self.point.name, self.timing.hit.min(MIGRATIONS));
                 run.wait_and_kill(self.point.name, || false)
             }
         };
@@ -95,7 +107,7 @@ impl Case {
     /// say that it did not happen, the time until that is believed and the run that follows.
     fn limit(&self) -> Duration {
         let late = if self.timing.late { LATE } else { Duration::ZERO };
-        LEASE + 2 * SWEEP + SETTLE_AFTER + late + SLACK
+        LEASE + 2 * SWEEP + self.settle_after + late + SLACK
     }
 }
 
@@ -119,8 +131,7 @@ impl<'a> Run<'a> {
             if case.timing.late { Behaviour::Late(LATE, Box::new(answer.clone())) } else { answer.clone() },
         );
         ledger.on(SHORT_LIVED, answer);
-        let mut builder =
-            Hapax::builder(program).with_upstream(&ledger.url()).with_config(&config(&tokens::name("crash")));
+        let mut builder = Hapax::builder(program).with_upstream(&ledger.url()).with_config(&config(case));
         if let Store::Postgres(database) = &case.store {
             builder = builder.with_store(&database.url());
         }
@@ -168,7 +179,7 @@ impl<'a> Run<'a> {
         std::thread::scope(|scope| {
             let asking: Vec<_> = clients.iter_mut().map(|client| scope.spawn(|| client.ask(address))).collect();
             let reached =
-                self.wait_and_kill(self.told, || !expires && asking.iter().all(|thread| thread.is_finished()));
+                self.wait_and_kill(self.told, || !expires && asking.iter().all(ScopedJoinHandle::is_finished));
             drop(asking);
             reached
         })
@@ -217,7 +228,7 @@ impl<'a> Run<'a> {
     }
 }
 
-fn config(schema: &str) -> String {
+fn config(case: &Case) -> String {
     format!(
         r#"
 [upstream]
@@ -233,12 +244,15 @@ retention = "1h"
 
 [[route]]
 path = "{PAYMENTS}"
+{policy}
 
 [[route]]
 path = "{SHORT_LIVED}"
 retention = "{short}ms"
 "#,
-        settle = SETTLE_AFTER.as_millis(),
+        settle = case.settle_after.as_millis(),
+        policy = case.policy,
+        schema = tokens::name("crash"),
         lease = LEASE.as_millis(),
         short = SHORT_LIFE.as_millis(),
     )

@@ -13,6 +13,8 @@ pub struct Point {
 pub(super) enum Way {
     /// By a request.
     Request,
+    /// By a write to the store, which several requests may share: only the first is sure to come.
+    Write,
     /// By itself, after another process was killed in the middle of a request.
     AfterCrash,
     /// By itself, after answers have expired.
@@ -26,14 +28,14 @@ pub const ALL: [Point; 17] = [
     Point { name: "headers-read", way: Way::Request },
     Point { name: "body-read", way: Way::Request },
     Point { name: "before-claim", way: Way::Request },
-    Point { name: "claim-sent", way: Way::Request },
+    Point { name: "claim-sent", way: Way::Write },
     Point { name: "claim-durable", way: Way::Request },
     Point { name: "before-connect", way: Way::Request },
     Point { name: "half-request-sent", way: Way::Request },
     Point { name: "request-sent", way: Way::Request },
     Point { name: "answer-headers-in", way: Way::Request },
     Point { name: "half-answer-in", way: Way::Request },
-    Point { name: "completion-sent", way: Way::Request },
+    Point { name: "completion-sent", way: Way::Write },
     Point { name: "completion-durable", way: Way::Request },
     Point { name: "half-answer-sent", way: Way::Request },
     Point { name: "lapse-sweep", way: Way::AfterCrash },

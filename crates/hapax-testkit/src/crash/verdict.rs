@@ -108,3 +108,86 @@ fn told(client: &Client, executions: &[Entry]) -> String {
 fn beginning(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(40)]).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Behaviour;
+    use crate::raw_http::request;
+
+    /// A client whose payment the upstream has carried out so many times, and the bodies of its answers.
+    fn paid(times: usize) -> (Ledger, Client, Vec<Vec<u8>>) {
+        let ledger = Ledger::start();
+        ledger.on("*", Behaviour::LargeBody(100));
+        let pay = request("POST", "/payments").header("Idempotency-Key", "k").body("1");
+        let bodies = (0..times).map(|_| pay.send(ledger.address()).body).collect();
+        (ledger, Client::new("/payments", "k".to_owned()), bodies)
+    }
+
+    fn answer(body: &[u8]) -> Heard {
+        Heard::Answer { status: 200, body: body.to_vec(), at: Instant::now() }
+    }
+
+    fn judged(ledger: &Ledger, client: &Client, since: Instant) -> Verdict {
+        let mut verdict = Verdict::default();
+        let back = Back { since, ready: since, limit: Duration::from_secs(5) };
+        verdict.judge(client, ledger, &back, 1);
+        verdict
+    }
+
+    #[test]
+    fn one_execution_whose_answer_is_given_again_passes() {
+        let since = Instant::now();
+        let (ledger, mut client, bodies) = paid(1);
+        client.heard = vec![Heard::Part(bodies[0][..7].to_vec()), Heard::Nothing, Heard::NotYet("409".to_owned())];
+        client.heard.extend([answer(&bodies[0]), answer(&bodies[0])]);
+        let verdict = judged(&ledger, &client, since);
+        assert!(verdict.passed(), "{verdict:?}");
+    }
+
+    #[test]
+    fn a_second_execution_is_seen_whatever_the_client_was_told() {
+        let since = Instant::now();
+        let (ledger, mut client, bodies) = paid(2);
+        client.heard = vec![answer(&bodies[0])];
+        let verdict = judged(&ledger, &client, since);
+        assert_eq!((verdict.double_executions.len(), verdict.changed_answers.len()), (1, 0), "{verdict:?}");
+    }
+
+    #[test]
+    fn an_answer_that_differs_from_another_or_from_its_beginning_is_seen() {
+        let since = Instant::now();
+        let (ledger, mut client, bodies) = paid(1);
+        let mut other = bodies[0].clone();
+        other[99] = b'y';
+        for first in [answer(&other), Heard::Part(other[99..].to_vec())] {
+            client.heard = vec![first, answer(&bodies[0])];
+            assert_eq!(judged(&ledger, &client, since).changed_answers.len(), 1);
+        }
+    }
+
+    #[test]
+    fn an_answer_that_nobody_gave_is_seen() {
+        let since = Instant::now();
+        let (ledger, mut client, _) = paid(0);
+        client.heard = vec![answer(b"ex_made_up")];
+        assert_eq!(judged(&ledger, &client, since).changed_answers.len(), 1);
+    }
+
+    #[test]
+    fn a_key_without_an_answer_since_is_stuck() {
+        let (ledger, mut client, bodies) = paid(1);
+        client.heard = vec![answer(&bodies[0]), Heard::NotYet("409 outcome-unknown".to_owned())];
+        let verdict = judged(&ledger, &client, Instant::now() + Duration::from_millis(1));
+        assert_eq!(verdict.stuck_keys.len(), 1);
+        assert!(verdict.stuck_keys[0].contains("1 x 409 outcome-unknown"), "{verdict:?}");
+    }
+
+    #[test]
+    fn what_nobody_should_be_told_is_seen() {
+        let since = Instant::now();
+        let (ledger, mut client, bodies) = paid(1);
+        client.heard = vec![Heard::Wrong("500".to_owned()), answer(&bodies[0])];
+        assert_eq!(judged(&ledger, &client, since).other.len(), 1);
+    }
+}
