@@ -18,6 +18,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tempfile::TempDir;
 
 use self::table::Table;
+use crate::bench::page::{machine, write_section_in};
 
 /// What to run.
 #[derive(clap::Args)]
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     /// Cases at a time.
     #[arg(long, default_value_t = 12)]
     parallel: usize,
+    /// Write the table to docs/reliability.md, too.
+    #[arg(long)]
+    write_docs: bool,
     /// A `hapax` with the feature `failpoints`. Default: one is built.
     #[arg(long)]
     hapax: Option<PathBuf>,
@@ -84,6 +88,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     bar.finish_and_clear();
     let table = table.into_inner().expect("no worker panicked");
     println!("{table}");
+    if args.write_docs {
+        write_section_in("docs/reliability.md", "crash", &format!("{}\n\n{table}", machine()));
+    }
     if table.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
