@@ -8,6 +8,7 @@
 //! | [`scope`] | whose key it is |
 //! | [`admin`] | the listener for operators: health and metrics |
 //! | [`abuse`] | rates per caller, the most busy callers, the circuit breaker |
+//! | [`desk`] | what operators can do, on the store or through a running node |
 //! | [`run`] | starting, reloading, draining |
 //! | [`network`] | networks in CIDR notation: whose word is believed |
 //! | [`logs`] | what is logged, and how |
@@ -18,6 +19,7 @@ pub mod admin;
 pub mod audit_routes;
 pub mod cli;
 pub mod config;
+pub mod desk;
 pub mod logs;
 pub mod network;
 pub mod proxy;

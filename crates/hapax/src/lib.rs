@@ -4,15 +4,19 @@
 //! |---|---|
 //! | `http` | a tower layer that claims a request's `Idempotency-Key`, runs it once, and replays its answer (feature `http`) |
 //! | `claim` | what a handler holds while its request runs |
+//! | [`fence`] | which keys may have been claimed in what a restore lost |
+//! | [`remembered`] | short texts that a store keeps for hapax itself |
 //! | [`observe`] | what is counted |
 //! | [`tokens`], [`clock`] | the only places that draw random bytes and read the host's clock |
 
 #[cfg(feature = "http")]
 pub mod claim;
 pub mod clock;
+pub mod fence;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod observe;
+pub mod remembered;
 pub mod tokens;
 
 /// The example in the README is compiled with the tests.
