@@ -174,6 +174,7 @@ pub(crate) fn reap(connection: &Connection, limit: u32, now: Timestamp) -> rusql
     let mut delete = connection.prepare_cached("DELETE FROM hapax_record WHERE seq = ?1")?;
     for (seq, id) in &expired {
         forget.execute([id])?;
+        hapax_core::failpoint!("reap");
         delete.execute([seq])?;
     }
     Ok(u32::try_from(expired.len()).unwrap_or(u32::MAX))
