@@ -39,6 +39,18 @@ pub enum DecodeError {
     Newer(u8),
 }
 
+impl DecodeError {
+    /// What a store says of it.
+    #[must_use]
+    pub fn in_store(&self, op: &'static str) -> StoreError {
+        let kind = match self {
+            Self::Damaged(_) => ErrorKind::Damaged,
+            Self::Newer(_) => ErrorKind::Unsuitable,
+        };
+        StoreError::new(op, kind, self.to_string())
+    }
+}
+
 /// A row as a store keeps it.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
@@ -58,6 +70,21 @@ pub struct Row<'a> {
     pub reap_at: Option<i64>,
     /// The blob.
     pub data: &'a [u8],
+}
+
+impl Row<'_> {
+    /// The record of a row that was looked up by an address. Where the row names the same address, its id is not worked
+    /// out again.
+    ///
+    /// # Errors
+    /// As for [`decode`].
+    pub fn decode_at(&self, at: &Address) -> Result<Stored, DecodeError> {
+        let parts = [at.scheme().as_str(), at.space().as_str(), at.scope().as_str(), at.key().as_str()];
+        if self.id == at.id().as_bytes() && self.address == parts {
+            return decode_stored(at.id(), self);
+        }
+        decode(self).map(|(_, stored)| stored)
+    }
 }
 
 /// The same, as a driver hands it over. A store reads a column that is missing or of the wrong kind as empty or
@@ -88,7 +115,19 @@ impl OwnedRow {
     /// # Errors
     /// If any byte of it was altered, or a later release wrote it.
     pub fn decode(&self) -> Result<(Address, Stored), DecodeError> {
-        decode(&Row {
+        decode(&self.as_row())
+    }
+
+    /// See [`Row::decode_at`].
+    ///
+    /// # Errors
+    /// As for [`decode`].
+    pub fn decode_at(&self, at: &Address) -> Result<Stored, DecodeError> {
+        self.as_row().decode_at(at)
+    }
+
+    fn as_row(&self) -> Row<'_> {
+        Row {
             id: &self.id,
             address: self.address.each_ref().map(String::as_str),
             version: &self.version,
@@ -97,7 +136,7 @@ impl OwnedRow {
             due_at: self.due_at,
             reap_at: self.reap_at,
             data: &self.data,
-        })
+        }
     }
 
     /// The id, as far as it can be read.
@@ -107,19 +146,13 @@ impl OwnedRow {
     }
 }
 
-/// What a store says of a row it found, or did not find.
+/// What a store says of the row it found, or did not find, at that address.
 ///
 /// # Errors
 /// If the row is damaged or of a later release.
-pub fn seen(row: Option<&OwnedRow>, now: Now, op: &'static str) -> Result<Seen, StoreError> {
-    let stored = row.map(OwnedRow::decode).transpose().map_err(|error| {
-        let kind = match error {
-            DecodeError::Damaged(_) => ErrorKind::Damaged,
-            DecodeError::Newer(_) => ErrorKind::Unsuitable,
-        };
-        StoreError::new(op, kind, error.to_string())
-    })?;
-    Ok(Seen { stored: stored.map(|(_, stored)| stored), now })
+pub fn seen(at: &Address, row: Option<&OwnedRow>, now: Now, op: &'static str) -> Result<Seen, StoreError> {
+    let stored = row.map(|row| row.decode_at(at)).transpose().map_err(|error| error.in_store(op))?;
+    Ok(Seen { stored, now })
 }
 
 /// The blob of a record at that address.
@@ -164,9 +197,13 @@ pub fn encode(id: &Id, record: &Record) -> Vec<u8> {
 pub fn decode(row: &Row<'_>) -> Result<(Address, Stored), DecodeError> {
     let id = Id::from_bytes(row.id.try_into().map_err(|_| DecodeError::Damaged("id"))?);
     let address = decode_address(&id, row.address)?;
+    Ok((address, decode_stored(&id, row)?))
+}
+
+fn decode_stored(id: &Id, row: &Row<'_>) -> Result<Stored, DecodeError> {
     let version = Version::from_bytes(row.version.try_into().map_err(|_| DecodeError::Damaged("version"))?);
     let state = u8::try_from(row.state).map_err(|_| DecodeError::Damaged("state"))?;
-    let data = verified(&id, &version, state, row.data)?;
+    let data = verified(id, &version, state, row.data)?;
     // Only now: a later release may have written a state that this one has no name for.
     let state = State::from_number(state).ok_or(DecodeError::Damaged("state"))?;
     let (schema, fields) = data;
@@ -176,7 +213,7 @@ pub fn decode(row: &Row<'_>) -> Result<(Address, Stored), DecodeError> {
     if column(stored.due_at()) != row.due_at || column(stored.reap_at()) != row.reap_at {
         return Err(DecodeError::Damaged("times"));
     }
-    Ok((address, stored))
+    Ok(stored)
 }
 
 /// A moment as a column.

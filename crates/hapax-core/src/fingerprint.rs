@@ -275,6 +275,10 @@ impl Fingerprints for Fingerprinter<'_> {
     }
 
     fn under(&self, scheme: &Scheme) -> Option<Fingerprint> {
+        let current = self.current();
+        if current.scheme == *scheme {
+            return Some(current);
+        }
         let recipe = Recipe::parse(scheme)?;
         if recipe == *self.recipe {
             return Some(self.current());

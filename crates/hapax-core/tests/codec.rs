@@ -589,17 +589,28 @@ fn errors_say_what_is_wrong_and_what_to_do() {
 
 #[test]
 fn a_store_says_what_a_row_is_and_whether_anyone_can_help() {
-    let now = Now::steady(Timestamp::from_ms(STAMP_MS));
-    assert_eq!(seen(None, now, "get").unwrap(), Seen { stored: None, now });
-    assert_eq!(seen(Some(&rich_row()), now, "get").unwrap(), Seen { stored: Some(rich().1), now });
+    let (now, at) = (Now::steady(Timestamp::from_ms(STAMP_MS)), rich().0);
+    assert_eq!(seen(&at, None, now, "get").unwrap(), Seen { stored: None, now });
+    assert_eq!(seen(&at, Some(&rich_row()), now, "get").unwrap(), Seen { stored: Some(rich().1), now });
 
     let altered = OwnedRow { data: vec![], ..rich_row() };
-    let error = seen(Some(&altered), now, "get").unwrap_err();
+    let error = seen(&at, Some(&altered), now, "get").unwrap_err();
     assert_eq!((error.op, error.kind), ("get", ErrorKind::Damaged));
     assert!(error.message.contains("altered or damaged (length)"), "{error}");
 
     let later = resummed(&rich_row(), &[SCHEMA + 1]);
-    let error = seen(Some(&later), now, "swap").unwrap_err();
+    let error = seen(&at, Some(&later), now, "swap").unwrap_err();
     assert_eq!((error.op, error.kind), ("swap", ErrorKind::Unsuitable));
     assert!(error.message.contains("upgrade this node"), "{error}");
+}
+
+#[test]
+fn a_row_that_names_another_address_than_it_was_looked_up_by_is_read_with_care() {
+    let (at, stored) = rich();
+    assert_eq!(rich_row().decode_at(&at), Ok(stored.clone()));
+    // Somebody looked it up by another address: the row itself is sound.
+    assert_eq!(rich_row().decode_at(&address("1", "http", "mallory", "k")), Ok(stored));
+    let mut renamed = rich_row();
+    renamed.address[2] = "mallory".to_owned();
+    assert_eq!(renamed.decode_at(&at), Err(DecodeError::Damaged("address")));
 }

@@ -19,7 +19,7 @@ use crate::store::Shared;
 pub(crate) async fn get(shared: &Shared, at: &Address) -> Result<Seen, StoreError> {
     let (mut connection, _turn) = shared.to_read("get").await?;
     let (mut rows, now) = find(shared, &mut connection, &[&at.id().as_bytes()[..]], "get").await?;
-    codec::seen(rows.remove(at.id()).as_ref(), now, "get")
+    codec::seen(at, rows.remove(at.id()).as_ref(), now, "get")
 }
 
 /// The rows of those ids, as far as they are there.

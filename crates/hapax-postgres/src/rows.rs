@@ -222,10 +222,10 @@ pub(crate) enum Written {
 }
 
 impl Written {
-    pub(crate) fn into_swap(self, op: &'static str) -> Result<Swap, StoreError> {
+    pub(crate) fn into_swap(self, at: &Address, op: &'static str) -> Result<Swap, StoreError> {
         match self {
             Self::Applied(now) => Ok(Swap::Applied(now)),
-            Self::Lost(row, now) => Ok(Swap::Lost(codec::seen(row.as_deref(), now, op)?)),
+            Self::Lost(row, now) => Ok(Swap::Lost(codec::seen(at, row.as_deref(), now, op)?)),
         }
     }
 }

@@ -68,7 +68,8 @@ async fn an_everyday_user_needs_no_right_to_create() {
     database.run(&format!(
         "GRANT USAGE ON SCHEMA hapax TO {user};
          GRANT SELECT ON hapax.meta TO {user};
-         GRANT SELECT, INSERT, UPDATE, DELETE ON hapax.record TO {user}"
+         GRANT SELECT, INSERT, UPDATE, DELETE ON hapax.record TO {user};
+         GRANT SELECT, INSERT ON hapax.note TO {user}"
     ));
     let store = open(url).await;
     let first = put(&store, "k").await;
@@ -76,6 +77,7 @@ async fn an_everyday_user_needs_no_right_to_create() {
     assert!(matches!(swapped, Swap::Applied(_)));
     assert_eq!(store.reap(10).await.unwrap(), 0);
     store.health().await.unwrap();
+    hapax_core::conformance::check_journal(&store).await;
 }
 
 #[tokio::test]

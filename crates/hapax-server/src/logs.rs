@@ -216,14 +216,16 @@ pub fn digest_of_caller(scope: &str) -> String {
 }
 
 fn short_digest(text: &str) -> String {
-    let whole = Sha256::digest(text.as_bytes());
-    let mut short = String::with_capacity(12);
-    for byte in &whole[..6] {
-        for nibble in [byte >> 4, byte & 15] {
-            short.push(char::from_digit(u32::from(nibble), 16).unwrap_or('0'));
-        }
-    }
-    short
+    hex(&Sha256::digest(text.as_bytes())[..6])
+}
+
+/// Bytes as hexadecimal digits. By hand, since ids and digests are written for every request.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |nibble: u8| DIGITS[usize::from(nibble & 15)];
+    let text = bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect();
+    // Digits are text.
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// Something that is passed around but never shown.
@@ -284,6 +286,15 @@ impl RequestId {
         Self(Id::Own(mixed(seed, COUNTED.fetch_add(1, Ordering::Relaxed))))
     }
 
+    /// The id as text, for every request.
+    #[must_use]
+    pub fn text(&self) -> Arc<str> {
+        match &self.0 {
+            Id::Own(number) => hex(&number.to_be_bytes()).into(),
+            Id::Given(text) => Arc::clone(text),
+        }
+    }
+
     /// An id from a field of the request, for where the configuration trusts whoever set it.
     ///
     /// `None` unless it is short and made of ASCII letters, digits, `-`, `_` and `.`, as every tracing system's ids are.
@@ -298,7 +309,7 @@ impl RequestId {
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Id::Own(number) => write!(f, "{number:016x}"),
+            Id::Own(number) => f.write_str(&hex(&number.to_be_bytes())),
             Id::Given(text) => f.write_str(text),
         }
     }

@@ -9,7 +9,7 @@
 //! | `options.rs` | what can be chosen |
 //! | `store.rs` | [`Sqlite`], the [`Store`](hapax_core::store::Store) |
 //! | `writer.rs` | the thread that writes: group commit |
-//! | `reader.rs` | the threads that read |
+//! | `reader.rs`, `lookup.rs` | the threads that read |
 //! | `recent.rs` | keys met lately, looked up on the caller's own thread |
 //! | `checkpoint.rs` | moves the log into the file, beside the writer |
 //! | `rows.rs` | the statements: rows to records and back |
@@ -35,6 +35,7 @@
 mod checkpoint;
 mod clock;
 mod failure;
+mod lookup;
 mod notes;
 mod options;
 mod reader;

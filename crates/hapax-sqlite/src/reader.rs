@@ -16,12 +16,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::rows::{self, COLUMNS};
 use crate::writer::SharedTime;
-use crate::{failure, notes};
+use crate::{failure, lookup, notes};
 
 pub(crate) enum Question {
     Get { id: Id, reply: oneshot::Sender<Result<(Option<OwnedRow>, Now), StoreError>> },
     Scan { query: Scan, reply: oneshot::Sender<Result<Page, StoreError>> },
     Notes { query: NoteScan, reply: oneshot::Sender<Result<Vec<Noted>, StoreError>> },
+    Between { first: Id, last: Id, limit: u32, reply: oneshot::Sender<Result<Page, StoreError>> },
+    Count { reply: oneshot::Sender<Result<u64, StoreError>> },
 }
 
 pub(crate) struct Reader {
@@ -46,6 +48,13 @@ impl Reader {
                 Question::Notes { query, reply } => {
                     let found = notes::find(&self.connection, &query);
                     let _ = reply.send(found.map_err(|error| failure::of_statement("notes", error)));
+                }
+                Question::Between { first, last, limit, reply } => {
+                    let _ = reply.send(lookup::between(&self.connection, &first, &last, limit, self.time.now()));
+                }
+                Question::Count { reply } => {
+                    let counted = lookup::about_count(&self.connection);
+                    let _ = reply.send(counted.map_err(|error| failure::of_statement("count", error)));
                 }
             }
         }

@@ -6,8 +6,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, TryLockError};
 
-use hapax_core::address::Id;
-use hapax_core::codec::OwnedRow;
+use hapax_core::address::{Address, Id};
+use hapax_core::codec::DecodeError;
+use hapax_core::record::Stored;
 use rusqlite::Connection;
 
 use crate::rows;
@@ -39,16 +40,16 @@ impl Recent {
         }
     }
 
-    /// The committed row of a key met lately. `None`: ask the writer.
-    pub(crate) fn look(&self, id: &Id) -> Option<OwnedRow> {
-        let (slot, part) = place(id);
+    /// The committed record of a key met lately. `None`: ask the writer.
+    pub(crate) fn look(&self, at: &Address) -> Option<Result<Stored, DecodeError>> {
+        let (slot, part) = place(at.id());
         if self.slots.get(slot)?.load(Ordering::Relaxed) != part {
             return None;
         }
         for looker in &self.lookers {
             match looker.try_lock() {
                 // Whatever fails here, the writer says it better.
-                Ok(connection) => return rows::find(&connection, id).ok().flatten(),
+                Ok(connection) => return rows::find_at(&connection, at).ok().flatten(),
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Poisoned(_)) => return None,
             }
@@ -67,14 +68,20 @@ fn place(id: &Id) -> (usize, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hapax_core::address::{AddressScheme, Key, Scope, Space};
+
+    fn address(key: &str) -> Address {
+        let (space, scope) = (Space::new("http").unwrap(), Scope::new("alice").unwrap());
+        Address::new(&AddressScheme::default(), &space, &scope, &Key::new(key).unwrap())
+    }
 
     #[test]
     fn only_keys_that_were_met_are_looked_up() {
         let recent = Recent::new(Vec::new());
-        let (one, other) = (Id::from_bytes([1; 32]), Id::from_bytes([2; 32]));
-        let knows = |id: &Id| recent.slots[place(id).0].load(Ordering::Relaxed) == place(id).1;
+        let (one, other) = (address("one"), address("other"));
+        let knows = |at: &Address| recent.slots[place(at.id()).0].load(Ordering::Relaxed) == place(at.id()).1;
         assert!(!knows(&one));
-        recent.note(&one);
+        recent.note(one.id());
         assert!(knows(&one) && !knows(&other));
         assert!(recent.look(&one).is_none(), "without a connection there is nothing to look with");
     }

@@ -4,12 +4,12 @@
 
 use hapax_core::address::{Address, Id};
 use hapax_core::clock::{Now, Timestamp};
-use hapax_core::codec::{self, OwnedRow};
+use hapax_core::codec::{self, DecodeError, OwnedRow};
 use hapax_core::journal::Note;
-use hapax_core::record::{Record, Version};
+use hapax_core::record::{Record, Stored, Version};
 use hapax_core::store::{StoreError, Swap};
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use crate::notes;
 
@@ -59,59 +59,68 @@ pub(crate) enum Written {
 }
 
 impl Written {
-    pub(crate) fn into_swap(self, now: Now) -> Result<Swap, StoreError> {
+    pub(crate) fn into_swap(self, at: &Address, now: Now) -> Result<Swap, StoreError> {
         match self {
             Self::Applied => Ok(Swap::Applied(now)),
-            Self::Lost(row) => Ok(Swap::Lost(codec::seen(row.as_ref(), now, "swap")?)),
+            Self::Lost(row) => Ok(Swap::Lost(codec::seen(at, row.as_ref(), now, "swap")?)),
         }
     }
 }
 
-/// The end of the records, looked up once in a transaction: while it holds the file, nobody else appends.
-#[derive(Debug, Default)]
-pub(crate) struct End(Option<i64>);
+/// Swaps inside whatever transaction the connection is in. Statements and the end of the records are looked up once: while
+/// the transaction holds the file, nobody else appends.
+pub(crate) struct Swaps<'c> {
+    connection: &'c Connection,
+    /// Where the next record goes.
+    next_seq: Option<i64>,
+    take: Option<CachedStatement<'c>>,
+    add: Option<CachedStatement<'c>>,
+    replace: Option<CachedStatement<'c>>,
+}
 
-impl End {
-    fn seq(&self, connection: &Connection) -> rusqlite::Result<i64> {
-        match self.0 {
-            Some(seq) => Ok(seq),
-            None => connection
-                .prepare_cached("SELECT coalesce(max(seq), 0) + 1 FROM hapax_record")?
-                .query_row([], |row| row.get(0)),
-        }
+/// What stood in the place, or was prepared now.
+fn prepared<'s, 'c>(
+    place: &'s mut Option<CachedStatement<'c>>,
+    connection: &'c Connection,
+    sql: &str,
+) -> rusqlite::Result<&'s mut CachedStatement<'c>> {
+    match place {
+        Some(statement) => Ok(statement),
+        None => Ok(place.insert(connection.prepare_cached(sql)?)),
     }
 }
 
-/// Compares and swaps, inside whatever transaction the connection is in.
-pub(crate) fn swap(connection: &Connection, write: &Write, now: Timestamp, end: &mut End) -> rusqlite::Result<Written> {
-    let applied = match &write.expect {
-        Some(expect) => update(connection, write, expect, now)?,
-        None => insert(connection, write, now, end)?,
-    };
-    if applied {
-        if let Some(note) = &write.note {
-            notes::keep(connection, note, now)?;
-        }
-        return Ok(Written::Applied);
+impl<'c> Swaps<'c> {
+    pub(crate) fn new(connection: &'c Connection) -> Self {
+        Self { connection, next_seq: None, take: None, add: None, replace: None }
     }
-    Ok(Written::Lost(find(connection, write.at.id())?))
-}
 
-fn insert(connection: &Connection, write: &Write, now: Timestamp, end: &mut End) -> rusqlite::Result<bool> {
-    let seq = end.seq(connection)?;
-    let taken = connection
-        .prepare_cached("INSERT INTO hapax_place (id, seq) VALUES (?1, ?2) ON CONFLICT DO NOTHING")?
-        .execute(params![write.at.id().as_bytes(), seq])?;
-    if taken == 0 {
-        return Ok(false);
+    /// Compares and swaps.
+    pub(crate) fn swap(&mut self, write: &Write, now: Timestamp) -> rusqlite::Result<Written> {
+        let applied = match &write.expect {
+            Some(expect) => self.update(write, expect, now)?,
+            None => self.insert(write, now)?,
+        };
+        if applied {
+            if let Some(note) = &write.note {
+                notes::keep(self.connection, note, now)?;
+            }
+            return Ok(Written::Applied);
+        }
+        Ok(Written::Lost(find(self.connection, write.at.id())?))
     }
-    connection
-        .prepare_cached(
-            "INSERT INTO hapax_record
+
+    fn insert(&mut self, write: &Write, now: Timestamp) -> rusqlite::Result<bool> {
+        let seq = self.next_seq()?;
+        let take = "INSERT INTO hapax_place (id, seq) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+        let taken = prepared(&mut self.take, self.connection, take)?.execute(params![write.at.id().as_bytes(), seq])?;
+        if taken == 0 {
+            return Ok(false);
+        }
+        let add = "INSERT INTO hapax_record
              (seq, version, state, stamped_at, due_at, reap_at, id, scheme, space, scope, key, data)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
-        )?
-        .execute(params![
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+        prepared(&mut self.add, self.connection, add)?.execute(params![
             seq,
             write.version.as_bytes(),
             write.state,
@@ -125,18 +134,15 @@ fn insert(connection: &Connection, write: &Write, now: Timestamp, end: &mut End)
             write.at.key().as_str(),
             write.data,
         ])?;
-    end.0 = Some(seq + 1);
-    Ok(true)
-}
+        self.next_seq = Some(seq + 1);
+        Ok(true)
+    }
 
-fn update(connection: &Connection, write: &Write, expect: &Version, now: Timestamp) -> rusqlite::Result<bool> {
-    let changed = connection
-        .prepare_cached(
-            "UPDATE hapax_record
+    fn update(&mut self, write: &Write, expect: &Version, now: Timestamp) -> rusqlite::Result<bool> {
+        let replace = "UPDATE hapax_record
              SET version = ?3, state = ?4, stamped_at = ?5, due_at = ?6, reap_at = ?7, data = ?8
-             WHERE seq = (SELECT seq FROM hapax_place WHERE id = ?1) AND version = ?2",
-        )?
-        .execute(params![
+             WHERE seq = (SELECT seq FROM hapax_place WHERE id = ?1) AND version = ?2";
+        let changed = prepared(&mut self.replace, self.connection, replace)?.execute(params![
             write.at.id().as_bytes(),
             expect.as_bytes(),
             write.version.as_bytes(),
@@ -146,7 +152,18 @@ fn update(connection: &Connection, write: &Write, expect: &Version, now: Timesta
             codec::column(write.reap_in_ms.map(|ms| now.plus_ms(ms))),
             write.data,
         ])?;
-    Ok(changed == 1)
+        Ok(changed == 1)
+    }
+
+    fn next_seq(&self) -> rusqlite::Result<i64> {
+        match self.next_seq {
+            Some(seq) => Ok(seq),
+            None => self
+                .connection
+                .prepare_cached("SELECT coalesce(max(seq), 0) + 1 FROM hapax_record")?
+                .query_row([], |row| row.get(0)),
+        }
+    }
 }
 
 /// The columns that [`read`] reads, in its order.
@@ -154,14 +171,17 @@ pub(crate) const COLUMNS: &str = "id, scheme, space, scope, key, version, state,
 
 /// The row of an id.
 pub(crate) fn find(connection: &Connection, id: &Id) -> rusqlite::Result<Option<OwnedRow>> {
-    connection
-        .prepare_cached(
-            "SELECT id, scheme, space, scope, key, version, state, stamped_at, due_at, reap_at, data
-             FROM hapax_record WHERE seq = (SELECT seq FROM hapax_place WHERE id = ?1)",
-        )?
-        .query_row([id.as_bytes()], |row| Ok(read(row, 0)))
-        .optional()
+    connection.prepare_cached(FIND)?.query_row([id.as_bytes()], |row| Ok(read(row, 0))).optional()
 }
+
+/// The record at an address, decoded where it lies.
+pub(crate) fn find_at(connection: &Connection, at: &Address) -> rusqlite::Result<Option<Result<Stored, DecodeError>>> {
+    let decode = |row: &rusqlite::Row<'_>| Ok(borrowed(row, 0).decode_at(at));
+    connection.prepare_cached(FIND)?.query_row([at.id().as_bytes()], decode).optional()
+}
+
+const FIND: &str = "SELECT id, scheme, space, scope, key, version, state, stamped_at, due_at, reap_at, data
+     FROM hapax_record WHERE seq = (SELECT seq FROM hapax_place WHERE id = ?1)";
 
 /// Deletes what may be deleted, oldest first.
 pub(crate) fn reap(connection: &Connection, limit: u32, now: Timestamp) -> rusqlite::Result<u32> {
@@ -182,11 +202,26 @@ pub(crate) fn reap(connection: &Connection, limit: u32, now: Timestamp) -> rusql
 
 /// Reads the columns of [`COLUMNS`], beginning at `first`.
 pub(crate) fn read(row: &rusqlite::Row<'_>, first: usize) -> OwnedRow {
-    let value = |at: usize| row.get_ref(first + at).unwrap_or(ValueRef::Null);
-    let bytes = |at: usize| value(at).as_bytes().unwrap_or_default().to_vec();
-    let number = |at: usize| value(at).as_i64().ok();
-    let text = |at: usize| value(at).as_str().unwrap_or_default().to_owned();
+    let row = borrowed(row, first);
     OwnedRow {
+        id: row.id.to_vec(),
+        address: row.address.map(str::to_owned),
+        version: row.version.to_vec(),
+        state: row.state,
+        stamped_at: row.stamped_at,
+        due_at: row.due_at,
+        reap_at: row.reap_at,
+        data: row.data.to_vec(),
+    }
+}
+
+/// The same without copying.
+fn borrowed<'r>(row: &'r rusqlite::Row<'_>, first: usize) -> codec::Row<'r> {
+    let value = |at: usize| row.get_ref(first + at).unwrap_or(ValueRef::Null);
+    let bytes = |at: usize| value(at).as_bytes().unwrap_or_default();
+    let number = |at: usize| value(at).as_i64().ok();
+    let text = |at: usize| value(at).as_str().unwrap_or_default();
+    codec::Row {
         id: bytes(0),
         address: [text(1), text(2), text(3), text(4)],
         version: bytes(5),

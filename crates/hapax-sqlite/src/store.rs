@@ -19,7 +19,7 @@ use crate::checkpoint::Checkpointer;
 use crate::options::Options;
 use crate::reader::{Question, Reader};
 use crate::recent::{LOOKERS, Recent};
-use crate::rows::{self, End, Write, Written};
+use crate::rows::{Swaps, Write};
 use crate::writer::{Job, REAP_SLICE_MIN, SharedTime, Writer};
 use crate::{failure, schema};
 
@@ -57,8 +57,8 @@ impl Sqlite {
     /// Opens a file, makes it if it is not there, and brings its schema up to date. Blocks for as long as that takes.
     ///
     /// # Errors
-    /// If the file cannot be opened or written, is not a database, belongs to another application, or was written by a
-    /// newer release that this one cannot read beside.
+    /// If the file cannot be opened or written, is not a database, belongs to another application, was written by a newer
+    /// release that this one cannot read beside, or has to be there and is not.
     pub fn open(options: &Options) -> Result<Self, StoreError> {
         let named = |error: StoreError| {
             let message = format!("{}: {}", options.path.display(), error.message);
@@ -118,9 +118,9 @@ impl Sqlite {
         self.check_guest(transaction)?;
         let write = Write::new(at, expect, next);
         let now = self.time.now();
-        let written = rows::swap(transaction, &write, now.at, &mut End::default())
-            .map_err(|error| failure::of_statement("swap_in", error))?;
-        written.into_swap(now)
+        let written =
+            Swaps::new(transaction).swap(&write, now.at).map_err(|error| failure::of_statement("swap_in", error))?;
+        written.into_swap(at, now)
     }
 
     fn check_guest(&self, connection: &Connection) -> Result<(), StoreError> {
@@ -144,12 +144,16 @@ impl Sqlite {
 const SYNCHRONOUS_FULL: i64 = 2;
 
 impl Sqlite {
+    pub(crate) async fn ask(&self, question: Question, op: &'static str) -> Result<(), StoreError> {
+        self.questions.send(question).await.map_err(|_| failure::stopped(op))
+    }
+
     async fn write(&self, write: Write, at: &Address) -> Result<Swap, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job::Swap { write, reply }).await.map_err(|_| failure::stopped("swap"))?;
         let (written, now) = answer.await.map_err(|_| failure::abandoned("swap"))??;
         self.recent.note(at.id());
-        written.into_swap(now)
+        written.into_swap(at, now)
     }
 }
 
@@ -185,9 +189,11 @@ impl Store for Sqlite {
     async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
         // A claim of a key that is there needs no write. What a reader sees is committed, and so durable.
         if expect.is_none()
-            && let Some(row) = self.recent.look(at.id())
+            && let Some(found) = self.recent.look(at)
         {
-            return Written::Lost(Some(row)).into_swap(self.time.now());
+            let stored = found.map_err(|error| error.in_store("swap"))?;
+            // The record first, then the time: a lease that has lapsed by a later clock has lapsed.
+            return Ok(Swap::Lost(Seen { stored: Some(stored), now: self.time.now() }));
         }
         self.write(Write::new(at, expect, next), at).await
     }
@@ -197,7 +203,7 @@ impl Store for Sqlite {
         let question = Question::Get { id: *at.id(), reply };
         self.questions.send(question).await.map_err(|_| failure::stopped("get"))?;
         let (row, now) = answer.await.map_err(|_| failure::stopped("get"))??;
-        codec::seen(row.as_ref(), now, "get")
+        codec::seen(at, row.as_ref(), now, "get")
     }
 
     async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {

@@ -14,7 +14,7 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::checkpoint::Checkpointer;
-use crate::rows::{self, End, Write, Written};
+use crate::rows::{self, Swaps, Write, Written};
 use crate::{failure, notes, schema};
 
 /// Swaps in one transaction. More would make the first of them wait without making the commit cheaper.
@@ -132,8 +132,8 @@ impl Writer {
     fn write(&mut self, batch: Vec<Waiting>) {
         metrics::histogram!("hapax_batch_rows", "store" => "sqlite").record(batch.len() as f64);
         match self.transaction(|connection, now| {
-            let mut end = End::default();
-            let writes = batch.iter().map(|(write, _)| rows::swap(connection, write, now.at, &mut end));
+            let mut swaps = Swaps::new(connection);
+            let writes = batch.iter().map(|(write, _)| swaps.swap(write, now.at));
             let written = writes.collect::<rusqlite::Result<Vec<_>>>()?;
             hapax_core::failpoint!(hapax_core::failpoint::of_swaps(
                 batch.iter().map(|(write, _)| (write.expect.is_none(), write.state))

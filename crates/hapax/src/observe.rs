@@ -1,12 +1,86 @@
 //! What is counted, through the `metrics` facade: nothing, unless the application installs a recorder.
 //!
-//! Names and labels are described in `docs/metrics.md`. No key, caller or body is ever a label.
+//! Names and labels are described in `docs/metrics.md`. No key, caller or body is ever a label. Looking a metric up by its
+//! name takes longer than counting it, so each thread keeps what it has looked up, for as long as the recorder is the same.
+
+use std::cell::RefCell;
 
 use hapax_core::store::StoreError;
+use metrics::{Counter, Histogram};
+
+/// A metric's name and its only label's value, by where they stand: both are constants of this crate. A constant that
+/// stands in two places is looked up twice, and is still one metric.
+type Place = (*const u8, *const u8);
+
+thread_local! {
+    static METERS: RefCell<Meters> = const { RefCell::new(Meters { recorder: 0, counters: Vec::new(), histograms: Vec::new(), gauges: Vec::new() }) };
+}
+
+/// What a thread has looked up: a few dozen at most.
+struct Meters {
+    /// Where the recorder stands.
+    recorder: usize,
+    counters: Vec<(Place, Counter)>,
+    histograms: Vec<(Place, Histogram)>,
+    gauges: Vec<(Place, metrics::Gauge)>,
+}
+
+impl Meters {
+    /// Forgets everything if there is another recorder now.
+    fn check_recorder(&mut self) {
+        let recorder = metrics::with_recorder(|recorder| std::ptr::from_ref(recorder).addr());
+        if self.recorder != recorder {
+            *self = Self { recorder, counters: Vec::new(), histograms: Vec::new(), gauges: Vec::new() };
+        }
+    }
+}
+
+/// Does something with a meter, which is made if this thread does not have it.
+fn with<M>(
+    of: impl Fn(&mut Meters) -> &mut Vec<(Place, M)>,
+    name: &'static str,
+    value: &'static str,
+    make: impl FnOnce() -> M,
+    act: impl FnOnce(&M),
+) {
+    // A thread that is ending has none any more.
+    let _ = METERS.try_with(|meters| {
+        let Ok(mut meters) = meters.try_borrow_mut() else { return };
+        meters.check_recorder();
+        let known = of(&mut meters);
+        let place = (name.as_ptr(), value.as_ptr());
+        match known.iter().find(|(at, _)| *at == place) {
+            Some((_, meter)) => act(meter),
+            None => {
+                let meter = make();
+                act(&meter);
+                known.push((place, meter));
+            }
+        }
+    });
+}
+
+fn count(name: &'static str, label: &'static str, value: &'static str) {
+    with(
+        |meters| &mut meters.counters,
+        name,
+        value,
+        || metrics::counter!(name, label => value),
+        |meter| meter.increment(1),
+    );
+}
+
+fn gauge(name: &'static str, act: impl FnOnce(&metrics::Gauge)) {
+    with(|meters| &mut meters.gauges, name, "", || metrics::gauge!(name), act);
+}
+
+fn record(name: &'static str, make: impl FnOnce() -> Histogram, value: &'static str, seconds: f64) {
+    with(|meters| &mut meters.histograms, name, value, make, |meter| meter.record(seconds));
+}
 
 /// A claim ended in that way.
 pub(crate) fn claimed(outcome: &'static str) {
-    metrics::counter!("hapax_claims_total", "outcome" => outcome).increment(1);
+    count("hapax_claims_total", "outcome", outcome);
 }
 
 /// A request was refused for that reason.
@@ -16,7 +90,7 @@ pub(crate) fn refused(code: &'static str) {
 
 /// A request passed through unprotected.
 pub(crate) fn passed_through(why: &'static str) {
-    metrics::counter!("hapax_passed_through_total", "why" => why).increment(1);
+    count("hapax_passed_through_total", "why", why);
 }
 
 /// A request ran unprotected because it had no key, where keys are optional.
@@ -37,12 +111,12 @@ pub(crate) fn store_failed(error: &StoreError) {
 
 /// How long the store took for an event.
 pub(crate) fn store_took(op: &'static str, seconds: f64) {
-    metrics::histogram!("hapax_store_seconds", "op" => op).record(seconds);
+    record("hapax_store_seconds", || metrics::histogram!("hapax_store_seconds", "op" => op), op, seconds);
 }
 
 /// How long the work behind took to answer.
 pub(crate) fn work_took(seconds: f64) {
-    metrics::histogram!("hapax_upstream_seconds").record(seconds);
+    record("hapax_upstream_seconds", || metrics::histogram!("hapax_upstream_seconds"), "", seconds);
 }
 
 /// A completion was fenced: another attempt had its effect as well, or may have it.
@@ -76,13 +150,56 @@ impl Gauge {
     }
 
     fn raise(name: &'static str) -> Self {
-        metrics::gauge!(name).increment(1.0);
+        gauge(name, |gauge| gauge.increment(1.0));
         Self(name)
     }
 }
 
 impl Drop for Gauge {
     fn drop(&mut self) {
-        metrics::gauge!(self.0).decrement(1.0);
+        gauge(self.0, |gauge| gauge.decrement(1.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use metrics::{Key, KeyName, Metadata, Recorder, SharedString, Unit};
+
+    /// Adds all counters up.
+    #[derive(Default)]
+    struct Sum(Arc<AtomicU64>);
+
+    impl Recorder for Sum {
+        fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+        fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
+            Counter::from_arc(Arc::clone(&self.0))
+        }
+        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> metrics::Gauge {
+            metrics::Gauge::noop()
+        }
+        fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+            Histogram::noop()
+        }
+    }
+
+    #[test]
+    fn what_was_looked_up_is_forgotten_with_its_recorder() {
+        claimed("created");
+        let recorders = [Sum::default(), Sum::default()];
+        for recorder in &recorders {
+            metrics::with_local_recorder(recorder, || {
+                claimed("created");
+                claimed("created");
+                claimed("replayed");
+            });
+        }
+        claimed("created");
+        assert_eq!(recorders.map(|recorder| recorder.0.load(Ordering::Relaxed)), [3, 3]);
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 /// Bytes drawn from the operating system at a time: a system call for every token would be felt.
-const DRAWN: usize = 512;
+const DRAWN: usize = 4096;
 
 thread_local! {
     /// Bytes that were drawn and not handed out yet, at the end of the buffer. Each is handed out once.

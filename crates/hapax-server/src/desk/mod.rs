@@ -6,7 +6,20 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`view`] | what operators see and say |
+//! | [`direct`] | the operations on the store |
+//! | `search` | which records, page by page; `lookup`: by id |
+//! | `said` | what an operator says, checked; `refused`: why not, in words |
+//! | `survey` | how things stand |
+//! | `shown` | from records to what operators see; [`moment`]: times |
 
+pub mod direct;
+mod lookup;
+pub mod moment;
+mod refused;
+mod said;
+mod search;
+mod shown;
+mod survey;
 pub mod view;
 
 use std::fmt;
@@ -75,6 +88,20 @@ pub enum DeskErrorKind {
     Forbidden,
     /// The store or the node cannot be reached: 503, exit code 6.
     Unavailable,
+}
+
+impl DeskErrorKind {
+    /// How a command ends that failed so.
+    #[must_use]
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Invalid => 2,
+            Self::NotFound => 3,
+            Self::Several | Self::Conflict => 4,
+            Self::Forbidden => 5,
+            Self::Unavailable => 6,
+        }
+    }
 }
 
 impl DeskError {

@@ -6,6 +6,7 @@
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
+use std::sync::OnceLock;
 
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
@@ -41,20 +42,23 @@ pub(super) enum Wish {
 
 /// Makes a request ready for the service, and for the upstream behind it: one host, a target in origin form, no fields of
 /// the client's connection, and true forwarding fields.
-pub(super) fn arrive(parts: &mut Parts, peer: Peer, trusted: &[Network]) -> Result<Wish, Problem> {
+pub(super) fn arrive(parts: &mut Parts, sender: &Sender) -> Result<Wish, Problem> {
     settle_host(parts)?;
     let websocket = is_websocket(parts);
     remove_connection_fields(&mut parts.headers);
-    parts.headers.remove(HTTP2_SETTINGS);
-    parts.headers.remove(PROXY_AUTHORIZATION);
-    parts.headers.remove(IDEMPOTENCY_ATTEMPT);
+    if parts.headers.keys().any(|name| NOT_FORWARDED.contains(name)) {
+        NOT_FORWARDED.iter().for_each(|name| drop(parts.headers.remove(name)));
+    }
     if websocket {
         parts.headers.insert(UPGRADE, WEBSOCKET);
     }
-    say_who_sends(&mut parts.headers, peer, trusted.iter().any(|network| network.contains(peer.addr.ip())));
+    sender.say_who_sends(&mut parts.headers);
     parts.headers.append(VIA, via(parts.version));
     Ok(if websocket { Wish::WebSocket } else { Wish::Answer })
 }
+
+/// Meant for us, or only ever set by us.
+const NOT_FORWARDED: [HeaderName; 3] = [HTTP2_SETTINGS, PROXY_AUTHORIZATION, IDEMPOTENCY_ATTEMPT];
 
 /// Makes the upstream's answer ready for the client, to whom we speak our own version.
 pub(super) fn leave(parts: &mut response::Parts) {
@@ -124,29 +128,34 @@ fn tokens(value: &HeaderValue) -> impl Iterator<Item = &str> {
 
 /// Removes what concerns one connection only, and what `Connection` names.
 fn remove_connection_fields(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        let named: Vec<HeaderName> = headers
-            .get_all(CONNECTION)
-            .into_iter()
-            .flat_map(tokens)
-            .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
-            .filter(|name| !is_protected(name) && name != TE)
-            .collect();
-        for name in named {
-            headers.remove(name);
-        }
-        headers.remove(CONNECTION);
+    // Mostly there are none, and one walk over a few names is cheaper than a look-up of each.
+    if !headers.keys().any(|name| *name == CONNECTION || OF_ONE_CONNECTION.contains(name)) {
+        return;
     }
-    headers.remove(KEEP_ALIVE);
-    headers.remove(PROXY_CONNECTION);
-    headers.remove(TRANSFER_ENCODING);
-    headers.remove(UPGRADE);
-    if let Some(accepted) = headers.remove(TE)
-        && tokens(&accepted).any(|token| token.eq_ignore_ascii_case("trailers"))
-    {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .into_iter()
+        .flat_map(tokens)
+        .filter(|name| !name.eq_ignore_ascii_case("keep-alive") && !name.eq_ignore_ascii_case("close"))
+        .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
+        .filter(|name| !is_protected(name) && name != TE)
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    headers.remove(CONNECTION);
+    if !headers.keys().any(|name| OF_ONE_CONNECTION.contains(name)) {
+        return;
+    }
+    let accepted = headers.remove(TE);
+    OF_ONE_CONNECTION.iter().for_each(|name| drop(headers.remove(name)));
+    if accepted.is_some_and(|accepted| tokens(&accepted).any(|token| token.eq_ignore_ascii_case("trailers"))) {
         headers.insert(TE, TRAILERS);
     }
 }
+
+/// Beside `Connection`.
+const OF_ONE_CONNECTION: [HeaderName; 5] = [KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE, TE];
 
 /// Fields that nobody can have removed by naming them.
 fn is_protected(name: &HeaderName) -> bool {
@@ -155,51 +164,92 @@ fn is_protected(name: &HeaderName) -> bool {
         || name.as_str().starts_with("x-forwarded-")
 }
 
-/// Sets `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded`. What a trusted peer said of those before it is kept; what
-/// anybody else said, in these or any other `X-Forwarded-` field, is not.
-fn say_who_sends(headers: &mut HeaderMap, peer: Peer, trusted: bool) {
-    if !trusted {
-        remove_forwarding_fields(headers);
+/// Who sends the requests of a connection, as the forwarding fields say it.
+#[derive(Debug)]
+pub(super) struct Sender {
+    peer: Peer,
+    /// Whether it may say who is behind it.
+    trusted: bool,
+    address: HeaderValue,
+    /// The host of its first request, which is mostly that of all, and what `Forwarded` says then.
+    first: OnceLock<(HeaderValue, HeaderValue)>,
+}
+
+impl Sender {
+    pub(super) fn new(peer: Peer, trusted: &[Network]) -> Self {
+        let ip = peer.addr.ip();
+        // An address is always a valid value.
+        let address = HeaderValue::try_from(ip.to_string()).unwrap_or(HeaderValue::from_static("unknown"));
+        let trusted = trusted.iter().any(|network| network.contains(ip));
+        Self { peer, trusted, address, first: OnceLock::new() }
     }
-    let proto = if peer.tls { "https" } else { "http" };
-    let ip = peer.addr.ip();
-    let element = forwarded_element(ip, proto, headers.get(HOST));
-    add_to_list(headers, X_FORWARDED_FOR, ip.to_string());
-    add_to_list(headers, FORWARDED, element);
-    if !headers.contains_key(X_FORWARDED_PROTO) {
-        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
+
+    /// Sets `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded`. What a trusted peer said of those before it is kept; what
+    /// anybody else said, in these or any other `X-Forwarded-` field, is not.
+    fn say_who_sends(&self, headers: &mut HeaderMap) {
+        let said_before = headers.keys().any(|name| *name == FORWARDED || is_forwarding(name));
+        if said_before && !self.trusted {
+            remove_forwarding_fields(headers);
+        }
+        let element = self.element(headers.get(HOST));
+        let (proto, host) = (HeaderValue::from_static(self.proto()), headers.get(HOST).cloned());
+        if said_before && self.trusted {
+            add_to_list(headers, X_FORWARDED_FOR, &self.address);
+            add_to_list(headers, FORWARDED, &element);
+            headers.entry(X_FORWARDED_PROTO).or_insert(proto);
+            if let Some(host) = host {
+                headers.entry(X_FORWARDED_HOST).or_insert(host);
+            }
+            return;
+        }
+        headers.insert(X_FORWARDED_FOR, self.address.clone());
+        headers.insert(FORWARDED, element);
+        headers.insert(X_FORWARDED_PROTO, proto);
+        if let Some(host) = host {
+            headers.insert(X_FORWARDED_HOST, host);
+        }
     }
-    if !headers.contains_key(X_FORWARDED_HOST)
-        && let Some(host) = headers.get(HOST).cloned()
-    {
-        headers.insert(X_FORWARDED_HOST, host);
+
+    fn proto(&self) -> &'static str {
+        if self.peer.tls { "https" } else { "http" }
     }
+
+    /// What `Forwarded` says of a request for that host.
+    fn element(&self, host: Option<&HeaderValue>) -> HeaderValue {
+        let make = || forwarded_element(self.peer.addr.ip(), self.proto(), host);
+        let Some(host) = host else { return make() };
+        let (first, element) = self.first.get_or_init(|| (host.clone(), make()));
+        if first == host { element.clone() } else { make() }
+    }
+}
+
+fn is_forwarding(name: &HeaderName) -> bool {
+    name.as_str().starts_with("x-forwarded-")
 }
 
 fn remove_forwarding_fields(headers: &mut HeaderMap) {
     headers.remove(FORWARDED);
-    let is_forwarding = |name: &HeaderName| name.as_str().starts_with("x-forwarded-");
     while let Some(name) = headers.keys().find(|name| is_forwarding(name)).cloned() {
         headers.remove(name);
     }
 }
 
 /// Adds an element to the end of a list, in one line, since not every upstream reads more than one.
-fn add_to_list(headers: &mut HeaderMap, name: HeaderName, element: String) {
+fn add_to_list(headers: &mut HeaderMap, name: HeaderName, element: &HeaderValue) {
     let mut list = Vec::new();
     for value in headers.get_all(&name) {
         list.extend_from_slice(value.as_bytes());
         list.extend_from_slice(b", ");
     }
-    let list = if list.is_empty() { element.into_bytes() } else { [list, element.into_bytes()].concat() };
-    // An address is always a valid value, and so is what was one before.
+    list.extend_from_slice(element.as_bytes());
+    // Values with a comma between them are a value.
     if let Ok(value) = HeaderValue::try_from(list) {
         headers.insert(name, value);
     }
 }
 
 /// As RFC 7239 writes it: `for=192.0.2.1;host="example.org:8080";proto=http`.
-fn forwarded_element(ip: IpAddr, proto: &str, host: Option<&HeaderValue>) -> String {
+fn forwarded_element(ip: IpAddr, proto: &str, host: Option<&HeaderValue>) -> HeaderValue {
     let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
     let mut element = String::with_capacity(64 + host.len());
     // Writing to a string cannot fail.
@@ -213,5 +263,6 @@ fn forwarded_element(ip: IpAddr, proto: &str, host: Option<&HeaderValue>) -> Str
         let _ = write!(element, ";host=\"{host}\"");
     }
     let _ = write!(element, ";proto={proto}");
-    element
+    // Nothing else is in it.
+    HeaderValue::try_from(element).unwrap_or(HeaderValue::from_static("for=unknown"))
 }

@@ -29,8 +29,7 @@ impl<S: Service<Request<B>>, B> Service<Request<B>> for Numbered<S> {
     }
 
     fn call(&mut self, mut request: Request<B>) -> S::Future {
-        let id = logs::RequestId::next().to_string();
-        request.extensions_mut().insert(hapax::http::RequestId(id.into()));
+        request.extensions_mut().insert(hapax::http::RequestId(logs::RequestId::next().text()));
         self.inner.call(request)
     }
 }

@@ -202,7 +202,7 @@ impl Scopes {
         }
         match &self.salt {
             // Four bytes of a digest of 32 random ones: enough to notice another salt, useless for anything else.
-            Some(salt) => format!("{scheme};salt:{}", part::hex(&Sha256::digest(salt)[..4])),
+            Some(salt) => format!("{scheme};salt:{}", crate::logs::hex(&Sha256::digest(salt)[..4])),
             None => scheme,
         }
     }

@@ -11,6 +11,8 @@
 use hapax_core::address::Scope;
 use sha2::{Digest, Sha256};
 
+use crate::logs::hex;
+
 /// Precedes everything in a digest, so that it equals no other digest that hapax or anybody else makes.
 const DOMAIN: &[u8] = b"hapax scope 1";
 
@@ -87,14 +89,6 @@ fn feed_all(hash: &mut Sha256, fields: &[&[u8]]) {
         hash.update((field.len() as u64).to_le_bytes());
         hash.update(field);
     }
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -152,13 +152,17 @@ fn check(key: &str, rules: &KeyRules, now_ms: u64) -> Result<(), BadKey> {
     if chars < rules.length_min {
         return Err(BadKey::TooShort(chars, rules.length_min));
     }
-    match (rules.format, uuid_of(key)) {
+    if rules.format == KeyFormat::Any && rules.age_ms_max.is_none() {
+        return Ok(());
+    }
+    let uuid = uuid_of(key);
+    match (rules.format, uuid) {
         (KeyFormat::Any, _) | (KeyFormat::Uuid, Some(_)) => {}
         (KeyFormat::UuidV7, Some(uuid)) if version_of(uuid) == 7 => {}
         (KeyFormat::UuidV7, _) => return Err(BadKey::NotUuidV7),
         (KeyFormat::Uuid, None) => return Err(BadKey::NotUuid),
     }
-    let made_ms = uuid_of(key).filter(|uuid| version_of(*uuid) == 7).map(|uuid| (uuid >> 80) as u64);
+    let made_ms = uuid.filter(|uuid| version_of(*uuid) == 7).map(|uuid| (uuid >> 80) as u64);
     match (rules.age_ms_max, made_ms) {
         (Some(age_ms_max), Some(made_ms)) if now_ms.abs_diff(made_ms) > age_ms_max => Err(BadKey::TooOld),
         _ => Ok(()),

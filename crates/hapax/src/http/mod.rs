@@ -52,6 +52,7 @@ mod body;
 mod capture;
 mod cors;
 mod detached;
+mod given_up;
 mod guard;
 mod key;
 mod layer;
@@ -70,6 +71,7 @@ mod wait;
 
 pub use body::AnswerBody;
 pub use cors::Cors;
+pub use given_up::given_up;
 pub use guard::{Guard, Open, Report, Seen, Wait};
 pub use hapax_core::address::Scope;
 pub use key::{IDEMPOTENCY_KEY, KeyFormat, KeyRules, KeySyntax};

@@ -67,6 +67,9 @@ const OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-meth
 
 /// The method that counts: the one an override asks for, unless that would make a state-changing request look safe.
 pub(crate) fn effective_method(method: &Method, headers: &HeaderMap) -> Method {
+    if !has_override(headers) {
+        return method.clone();
+    }
     match asked(headers).next() {
         Some(asked) if !asked.is_safe() || method.is_safe() => asked,
         _ => method.clone(),
@@ -89,6 +92,11 @@ fn asked(headers: &HeaderMap) -> impl Iterator<Item = Method> {
         let text = value.to_str().ok()?.trim().to_ascii_uppercase();
         Method::from_bytes(text.as_bytes()).ok()
     })
+}
+
+/// Whether there is any override. One walk over a few names is cheaper than three look-ups, and nearly always all there is.
+pub(crate) fn has_override(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| OVERRIDES.contains(&name.as_str()))
 }
 
 #[cfg(test)]

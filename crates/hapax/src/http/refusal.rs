@@ -1,7 +1,7 @@
 //! Refusals: answers that hapax gives instead of the service behind it.
 //!
 //! Each is `application/problem+json` (RFC 9457) with a stable type, one cause and one next step, and is described in
-//! `docs/problems/<code>.md`. None of them is ever recorded, and none may be kept by a cache.
+//! `docs/problems/<code>.md`. None may be kept by a cache, and none is ever recorded but the answer to what was given up.
 
 use std::time::Duration;
 
@@ -30,6 +30,8 @@ pub enum Problem {
     InProgress,
     /// Nobody knows whether the last attempt had its effect.
     OutcomeUnknown,
+    /// An operator gave the request up. The only one that is recorded: it is the answer from then on.
+    GivenUp,
     /// The key was used for another request.
     KeyReused,
     /// The answer was too large or streamed, and was not kept.
@@ -48,7 +50,7 @@ pub enum Problem {
 
 impl Problem {
     /// Every problem, in the order of the contract's table.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::KeyMissing,
         Self::KeyMalformed,
         Self::ScopeMissing,
@@ -58,6 +60,7 @@ impl Problem {
         Self::BodyTooLarge,
         Self::InProgress,
         Self::OutcomeUnknown,
+        Self::GivenUp,
         Self::KeyReused,
         Self::AnswerNotKept,
         Self::ReplayRefused,
@@ -80,6 +83,7 @@ impl Problem {
             Self::BodyTooLarge => "body-too-large",
             Self::InProgress => "in-progress",
             Self::OutcomeUnknown => "outcome-unknown",
+            Self::GivenUp => "given-up",
             Self::KeyReused => "key-reused",
             Self::AnswerNotKept => "answer-not-kept",
             Self::ReplayRefused => "replay-refused",
@@ -103,6 +107,7 @@ impl Problem {
             Self::BodyTooLarge => "The request body is too large",
             Self::InProgress => "A request is outstanding for this Idempotency-Key",
             Self::OutcomeUnknown => "The outcome of this request is not known",
+            Self::GivenUp => "The request was given up",
             Self::KeyReused => "Idempotency-Key is already used",
             Self::AnswerNotKept => "The answer to this request was not kept",
             Self::ReplayRefused => "The recorded answer is not for this caller any more",
@@ -122,6 +127,7 @@ impl Problem {
             }
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::InProgress | Self::OutcomeUnknown | Self::AnswerNotKept => StatusCode::CONFLICT,
+            Self::GivenUp => StatusCode::INTERNAL_SERVER_ERROR,
             Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::ReplayRefused => StatusCode::FORBIDDEN,
             Self::KeyExpired => StatusCode::GONE,

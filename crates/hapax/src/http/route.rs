@@ -332,9 +332,13 @@ impl Routes {
     /// is on the strictest of the routes it may be taken for.
     #[must_use]
     pub fn find(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<&Arc<Route>> {
+        let is_plain = path::is_plain(path);
+        if is_plain && !path::has_override(headers) {
+            return self.of(method, path);
+        }
         let methods = path::methods(method, headers);
         if let [method] = methods.as_slice()
-            && path::is_plain(path)
+            && is_plain
         {
             return self.of(method, path);
         }

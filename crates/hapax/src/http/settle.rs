@@ -110,7 +110,8 @@ where
     };
     count(&reply, &settings, &at);
     match reply.answer {
-        Answer::Proceed => run(&shared, call, at, attempt_id, reply, inner).await,
+        // In a box, so that a replay does not pay for the room that work takes.
+        Answer::Proceed => Box::pin(run(&shared, call, at, attempt_id, reply, inner)).await,
         Answer::Replay => match may_replay(&settings, &call, at.scope()).await {
             Ok(()) => recorded(&reply.seen),
             Err(refusal) => Step::Refuse(refusal),

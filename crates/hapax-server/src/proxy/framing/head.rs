@@ -1,5 +1,7 @@
 //! One request head: line by line, each looked at once, however slowly it arrives.
 
+use memchr::memchr;
+
 use super::problem::{self, Problem};
 
 /// How large a head may be.
@@ -59,7 +61,7 @@ impl Head {
 
     /// `bytes` begins where the head begins, and is as long as the last time or longer.
     pub(super) fn read(&mut self, bytes: &[u8], limits: &HeadLimits) -> Seen {
-        while let Some(at) = bytes[self.scanned..].iter().position(|byte| *byte == b'\n') {
+        while let Some(at) = memchr(b'\n', &bytes[self.scanned..]) {
             let end = self.scanned + at;
             let line = &bytes[self.line_start..end];
             self.scanned = end + 1;
@@ -173,7 +175,7 @@ fn request_line(line: &[u8]) -> Result<RequestLine, Problem> {
         return Err(NO_REQUEST_LINE);
     };
     let clean = !method.is_empty() && method.iter().all(|byte| is_token(*byte)) && !target.is_empty();
-    if !clean || target.iter().any(|byte| !byte.is_ascii_graphic()) {
+    if !clean || !target.iter().fold(true, |good, byte| good & byte.is_ascii_graphic()) {
         return Err(NO_REQUEST_LINE);
     }
     if method == b"CONNECT" {
@@ -196,7 +198,8 @@ pub(super) fn split_field(line: &[u8]) -> Result<(&[u8], &[u8]), Problem> {
         ));
     };
     let (name, value) = (&line[..colon], &line[colon + 1..]);
-    if value.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t') {
+    // Without an early end, so that many bytes are looked at at once.
+    if value.iter().fold(false, |bad, byte| bad | (byte.is_ascii_control() & (*byte != b'\t'))) {
         return Err(problem::bad_framing("A header field holds a control character. Remove it."));
     }
     // Of white space, only spaces and tabs are left by now.

@@ -30,7 +30,7 @@ use super::{ListenOptions, Protocol, peer};
 use crate::admin::metrics::REFUSED;
 use crate::logs::RequestId;
 use crate::proxy::body::Patience;
-use crate::proxy::headers::{self, Wish};
+use crate::proxy::headers::{self, Sender, Wish};
 use crate::proxy::problem::{self, Problem};
 use crate::proxy::{Body, Peer};
 
@@ -124,7 +124,8 @@ where
             None => return,
         },
     };
-    let context = Context { terms: Arc::clone(terms), place: Arc::new(place), shared, peer, protocol };
+    let sender = Sender::new(peer, &terms.options.trusted_peers);
+    let context = Context { terms: Arc::clone(terms), place: Arc::new(place), shared, peer, sender, protocol };
     let context = Arc::new(context);
     let answering = service_fn(move |request| answer(Arc::clone(&context), service.clone(), request));
     let io = if protocol == Protocol::Http2 { io.raw() } else { io };
@@ -191,6 +192,7 @@ struct Context {
     place: Arc<OwnedSemaphorePermit>,
     shared: Arc<Shared>,
     peer: Peer,
+    sender: Sender,
     protocol: Protocol,
 }
 
@@ -230,7 +232,7 @@ impl Context {
         if parts.headers.len() > options.fields_max {
             return Err(problem::HEAD_TOO_LARGE);
         }
-        if headers::arrive(&mut parts, self.peer, &options.trusted_peers)? == Wish::WebSocket {
+        if headers::arrive(&mut parts, &self.sender)? == Wish::WebSocket {
             parts.extensions.insert(self.lodging());
         }
         parts.extensions.insert(self.peer);
