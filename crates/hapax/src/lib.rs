@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `http` | a tower layer that claims a request's `Idempotency-Key`, runs it once, and replays its answer (feature `http`) |
 //! | `claim` | what a handler holds while its request runs |
+//! | [`lapse`], [`reap`], [`reconcile`], [`survey`] | background roles: notice a crash, delete what expired, find out, count |
+//! | [`sweep`] | the loop that they share |
 //! | [`fence`] | which keys may have been claimed in what a restore lost |
 //! | [`remembered`] | short texts that a store keeps for hapax itself |
 //! | [`observe`] | what is counted |
@@ -15,8 +17,13 @@ pub mod clock;
 pub mod fence;
 #[cfg(feature = "http")]
 pub mod http;
+pub mod lapse;
 pub mod observe;
+pub mod reap;
+pub mod reconcile;
 pub mod remembered;
+pub mod survey;
+pub mod sweep;
 pub mod tokens;
 
 /// The example in the README is compiled with the tests.

@@ -5,6 +5,8 @@
 
 use std::cell::RefCell;
 
+use std::sync::Arc;
+
 use hapax_core::store::StoreError;
 use metrics::{Counter, Histogram};
 
@@ -78,6 +80,8 @@ fn record(name: &'static str, make: impl FnOnce() -> Histogram, value: &'static 
     with(|meters| &mut meters.histograms, name, value, make, |meter| meter.record(seconds));
 }
 
+use crate::survey::Waiting;
+
 /// A claim ended in that way.
 pub(crate) fn claimed(outcome: &'static str) {
     count("hapax_claims_total", "outcome", outcome);
@@ -124,9 +128,56 @@ pub(crate) fn double_run() {
     metrics::counter!("hapax_double_runs_total").increment(1);
 }
 
-/// A completion contradicted a verdict.
+/// A completion proved a verdict wrong that said "did not happen".
+pub(crate) fn contradicted() {
+    metrics::counter!("hapax_contradicted_total").increment(1);
+}
+
+/// A completion came after a verdict had settled the record.
 pub(crate) fn overruled() {
     metrics::counter!("hapax_overruled_total").increment(1);
+}
+
+/// A key came back that was used before, on the route of that name.
+pub(crate) fn duplicate(route: &Arc<str>) {
+    metrics::counter!("hapax_duplicates_total", "route" => Arc::clone(route)).increment(1);
+}
+
+/// A lease has lapsed.
+pub(crate) fn lapsed() {
+    metrics::counter!("hapax_lapsed_total").increment(1);
+}
+
+/// Expired records were deleted.
+pub(crate) fn reaped(records: u32) {
+    metrics::counter!("hapax_reaped_total").increment(records.into());
+}
+
+/// An expired record became a tombstone.
+pub(crate) fn expired() {
+    metrics::counter!("hapax_expired_total").increment(1);
+}
+
+/// A record was probed, and that came of it.
+pub(crate) fn reconciled(outcome: &'static str) {
+    metrics::counter!("hapax_reconcile_total", "outcome" => outcome).increment(1);
+}
+
+/// How many records wait for somebody to say what became of them.
+pub(crate) fn waiting(waiting: &Waiting) {
+    metrics::gauge!("hapax_unknown").set(waiting.unknown as f64);
+    metrics::gauge!("hapax_dead").set(waiting.dead as f64);
+    metrics::gauge!("hapax_oldest_unknown_seconds").set(waiting.oldest_unknown_ms as f64 / 1000.0);
+}
+
+/// A background role swept.
+pub(crate) fn swept(role: &'static str, seconds: f64) {
+    metrics::histogram!("hapax_sweep_seconds", "role" => role).record(seconds);
+}
+
+/// A background role could not sweep.
+pub(crate) fn sweep_failed(role: &'static str) {
+    metrics::counter!("hapax_sweep_failures_total", "role" => role).increment(1);
 }
 
 /// One more of something while it lives.

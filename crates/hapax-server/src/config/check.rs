@@ -220,6 +220,9 @@ fn timeouts(reader: &mut Reader<'_>, config: &Config) {
         ("upstream.answer_timeout", upstream.answer_timeout),
         ("store.timeout", store.timeout),
         ("store.breaker_pause", store.breaker_pause),
+        ("background.sweep_every", config.background.sweep_every),
+        ("background.reap_every", config.background.reap_every),
+        ("background.reconcile_every", config.background.reconcile_every),
     ];
     let ask = config.ask.as_ref().map(|ask| ("ask.timeout", ask.timeout));
     for (key, value) in all.into_iter().chain(ask) {

@@ -5,7 +5,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `model`, [`policy`] | the result: plain data with its defaults |
+//! | `model`, [`policy`], `probe` | the result: plain data with its defaults |
 //! | `source`, `environment` | where settings come from |
 //! | `reader` | who wins, and which keys nobody knows |
 //! | `sections`, `read_policy`, `read_scope`, `read_store` | which keys there are |
@@ -19,6 +19,7 @@ mod choice;
 mod environment;
 mod model;
 pub mod policy;
+mod probe;
 mod problem;
 mod read_policy;
 mod read_scope;
@@ -35,10 +36,11 @@ mod value;
 pub use crate::network::{InvalidNetwork, Network};
 pub use hapax_core::record::OnLapse;
 pub use model::{
-    Admin, Ask, Backend, Config, Cors, Dialect, FingerprintKeys, HmacKey, Jwt, JwtAlgorithm, JwtKeys, KeySyntax, Keys,
-    Log, LogFormat, Mode, Place, Route, Scope, ScopeKind, Server, Store, Tls, Upstream,
+    Admin, Ask, Backend, Background, Config, Cors, Dialect, FingerprintKeys, HmacKey, Jwt, JwtAlgorithm, JwtKeys,
+    KeySyntax, Keys, Log, LogFormat, Mode, Place, Route, Scope, ScopeKind, Server, Store, Tls, Upstream,
 };
 pub use policy::Policy;
+pub use probe::{Condition, Piece, Probe, ProbeAnswer, Sign, Template};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub use reader::Setting;
 pub use secret::Secret;

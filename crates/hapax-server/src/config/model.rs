@@ -41,6 +41,8 @@ pub struct Config {
     pub keys: Keys,
     /// What fingerprints are keyed with.
     pub fingerprint: FingerprintKeys,
+    /// What is done beside requests.
+    pub background: Background,
     /// The listener for operators.
     pub admin: Admin,
     /// What is logged.
@@ -312,6 +314,24 @@ pub struct HmacKey {
     pub secret: Secret,
 }
 
+/// `[background]`: what is done beside requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Background {
+    /// How often attempts that died are looked for.
+    pub sweep_every: Duration,
+    /// How often expired records are deleted.
+    pub reap_every: Duration,
+    /// How often unknown records that are due are probed.
+    pub reconcile_every: Duration,
+}
+
+impl Default for Background {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { sweep_every: seconds(5), reap_every: seconds(60), reconcile_every: seconds(5) }
+    }
+}
+
 /// `[admin]`: the listener for operators.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Admin {
@@ -358,6 +378,7 @@ impl Config {
             store: Store::default(),
             keys: Keys::default(),
             fingerprint: FingerprintKeys::default(),
+            background: Background::default(),
             admin: Admin::default(),
             log: Log::default(),
             defaults: Policy::default(),

@@ -31,6 +31,7 @@ impl Config {
             ("store", self.store != new.store),
             ("scope", identity(self) != identity(new)),
             ("key_per", per_route(self) != per_route(new)),
+            ("background", self.background != new.background),
             ("admin.from", self.admin.from != new.admin.from),
             ("admin.token", self.admin.token != new.admin.token),
             ("admin.hosts", self.admin.hosts != new.admin.hosts),

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use http::{HeaderName, Uri};
 
 use super::choice::Dialect;
-use super::model::{Admin, Config, Cors, FingerprintKeys, HmacKey, Keys, Log, Server, Tls, Upstream};
+use super::model::{Admin, Background, Config, Cors, FingerprintKeys, HmacKey, Keys, Log, Server, Tls, Upstream};
 use super::policy::{Meaning, Policy};
 use super::reader::{Entries, Reader, Section};
 use super::secret::{self, Secret};
@@ -37,6 +37,7 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, root: &'a Entries) -> Config {
         let jwt = within(top, "jwt", read_scope::jwt);
         let ask = within(top, "ask", read_scope::ask);
         let fingerprint = within(top, "fingerprint", fingerprint);
+        let background = within(top, "background", background);
         let admin = within(top, "admin", admin);
         let log = within(top, "log", log);
         let defaults = within(top, "defaults", |section| read_policy::policy(section, &defaults_of(dialect)));
@@ -55,6 +56,7 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, root: &'a Entries) -> Config {
             store,
             keys,
             fingerprint,
+            background,
             admin,
             log,
             defaults,
@@ -180,6 +182,15 @@ pub(super) fn ca_file(section: &mut Section<'_, '_>) -> Option<PathBuf> {
 fn keys(section: &mut Section<'_, '_>) -> Keys {
     let default = Keys::default();
     Keys { headers: section.value("headers", default.headers), syntax: section.value("syntax", default.syntax) }
+}
+
+fn background(section: &mut Section<'_, '_>) -> Background {
+    let default = Background::default();
+    Background {
+        sweep_every: section.value("sweep_every", default.sweep_every),
+        reap_every: section.value("reap_every", default.reap_every),
+        reconcile_every: section.value("reconcile_every", default.reconcile_every),
+    }
 }
 
 fn admin(section: &mut Section<'_, '_>) -> Admin {

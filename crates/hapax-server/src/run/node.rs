@@ -20,9 +20,11 @@ use crate::abuse::rates::Rates;
 use crate::config::{self, Config, LogFormat, Sources};
 use crate::proxy::tls::{self, Certificate};
 use crate::proxy::{self, ListenOptions, Shutdown, Upstream, UpstreamOptions};
+use crate::run::background::{self, Background};
 use crate::run::forward::Forward;
 use crate::run::guard::Doorkeeper;
 use crate::run::notify::Notify;
+use crate::run::probe::Probes;
 use crate::run::readiness::Fitness;
 use crate::run::scopes::ForLayer;
 use crate::run::service::Numbered;
@@ -39,6 +41,7 @@ pub(super) struct Node {
     salt: [u8; 32],
     layer: IdempotencyLayer<AnyStore>,
     upstream: Arc<ArcSwap<Upstream>>,
+    probes: Arc<ArcSwap<Probes>>,
     doorkeeper: Arc<Doorkeeper>,
     certificate: Option<Certificate>,
     draining: Arc<AtomicBool>,
@@ -51,6 +54,7 @@ impl Node {
     pub(super) async fn start(config: Config, sources: Sources) -> Result<Self, StartError> {
         let certificate = config.server.tls.as_ref().map(|tls| Certificate::read(&tls.cert, &tls.key)).transpose()?;
         let upstream = Arc::new(ArcSwap::from_pointee(upstream(&config)?));
+        let probes = Arc::new(ArcSwap::from_pointee(Probes::new(&config, &upstream).map_err(other)?));
         let store = AnyStore::open(&config.store).await?;
         admin::metrics::set_durability(store.name(), store.durability().0);
         let remembered = addresses::recall(&store).await?;
@@ -64,6 +68,7 @@ impl Node {
             rates: Rates::new(),
             breaker: Breaker::new(config.store.breaker_failures.get(), config.store.breaker_pause),
             callers: Arc::new(Callers::new()),
+            store: store.clone(),
         });
         let layer = IdempotencyLayer::with_scheme(store.clone(), scheme, ForLayer(Arc::clone(&scopes)));
         let node = Self {
@@ -74,11 +79,13 @@ impl Node {
             salt: remembered.salt,
             layer,
             upstream,
+            probes,
             doorkeeper,
             certificate,
             draining: Arc::default(),
         };
         node.layer.replace(node.settings(&node.config, Arc::clone(&scopes))?);
+        node.layer.set_fence(background::standing_fence(&node.store).await?);
         // Keys of tokens are fetched in advance; where that fails, the first request tries again.
         tokio::spawn(async move { scopes.warm().await });
         for warning in node.config.warnings() {
@@ -95,6 +102,7 @@ impl Node {
             key_headers: config.keys.headers.clone(),
             fingerprint_keys: settings::fingerprint_keys(config).map_err(other)?,
             cors: settings::cors(config),
+            fence: self.layer.settings().fence,
         })
     }
 
@@ -103,6 +111,11 @@ impl Node {
         let service = Numbered::new(self.layer.layer(Forward::new(Arc::clone(&self.upstream))));
         let tls = self.certificate.as_ref().map(Certificate::server_config).transpose()?;
         Ok(tokio::spawn(proxy::serve(listener, tls, listen_options(&self.config), service, shutdown)))
+    }
+
+    /// Starts what is done beside requests.
+    pub(super) fn start_background(&self) -> Background {
+        Background::start(&self.layer, &self.config.background, &self.probes)
     }
 
     /// Serves operators until the token is cancelled.
@@ -156,11 +169,13 @@ impl Node {
         let scopes = scopes::build(&new, self.salt).map_err(|error| vec![error.to_string()])?;
         let settings = self.settings(&new, scopes).map_err(|error| vec![error.to_string()])?;
         let upstream = upstream(&new).map_err(|error| vec![error.to_string()])?;
+        let probes = Probes::new(&new, &self.upstream).map_err(|error| vec![error.to_string()])?;
         if let Some(certificate) = &self.certificate {
             certificate.reload().map_err(|error| vec![error.to_string()])?;
         }
         self.layer.replace(settings);
         self.upstream.store(Arc::new(upstream));
+        self.probes.store(Arc::new(probes));
         *current = new;
         tracing::info!("the configuration was reloaded");
         Ok(())
@@ -206,8 +221,13 @@ fn listen_options(config: &Config) -> ListenOptions {
 }
 
 fn upstream(config: &Config) -> Result<Upstream, StartError> {
+    upstream_at(&config.upstream.to, config)
+}
+
+/// Somebody at that URL, who is reached as the upstream is.
+pub(super) fn upstream_at(url: &http::Uri, config: &Config) -> Result<Upstream, StartError> {
     let upstream = &config.upstream;
-    let tls = match upstream.to.scheme_str() {
+    let tls = match url.scheme_str() {
         Some("https") => Some(trust(upstream)?),
         _ => None,
     };
@@ -220,7 +240,7 @@ fn upstream(config: &Config) -> Result<Upstream, StartError> {
         host_of_upstream: !upstream.keep_host,
         tls,
     };
-    Upstream::new(&upstream.to, options).map_err(other)
+    Upstream::new(url, options).map_err(other)
 }
 
 /// Whom to trust in an upstream, and what to speak with it.

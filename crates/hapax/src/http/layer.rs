@@ -12,6 +12,7 @@ use http::header::HeaderName;
 use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
+use crate::fence::Fence;
 use crate::http::cors::Cors;
 use crate::http::guard::{Guard, Open};
 use crate::http::key::IDEMPOTENCY_KEY;
@@ -56,6 +57,8 @@ pub struct Settings {
     pub fingerprint_keys: Vec<HmacKey>,
     /// Who may read answers in a browser.
     pub cors: Option<Cors>,
+    /// Stands after the store was restored: keys that may have been claimed in what was lost start as unknown.
+    pub fence: Option<Fence>,
 }
 
 /// What the services of a layer share.
@@ -91,6 +94,7 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
             key_headers: vec![IDEMPOTENCY_KEY],
             fingerprint_keys: Vec::new(),
             cors: None,
+            fence: None,
         };
         let shared = Shared {
             engine: Arc::new(Engine::new(store, tokens::random as Random)),
@@ -137,6 +141,14 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
     #[must_use]
     pub fn with_cors(self, cors: Cors) -> Self {
         self.changed(|settings| settings.cors = Some(cors))
+    }
+
+    /// Raises or lifts the fence after a restore, for all services of this layer.
+    pub fn set_fence(&self, fence: Option<Fence>) {
+        let mut settings = self.shared.settings.write().unwrap_or_else(PoisonError::into_inner);
+        if settings.fence != fence {
+            *settings = Arc::new(Settings { fence, ..(**settings).clone() });
+        }
     }
 
     /// The settings as they stand.

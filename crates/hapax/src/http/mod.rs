@@ -70,9 +70,10 @@ mod settle;
 mod wait;
 
 pub use body::AnswerBody;
+pub use capture::{REQUEST_LABEL, ROUTE_LABEL, outcome_of};
 pub use cors::Cors;
 pub use given_up::given_up;
-pub use guard::{Guard, Open, Report, Seen, Wait};
+pub use guard::{Guard, LateTruth, Open, Report, Seen, Wait};
 pub use hapax_core::address::Scope;
 pub use key::{IDEMPOTENCY_KEY, KeyFormat, KeyRules, KeySyntax};
 pub use layer::{IdempotencyLayer, Settings};
