@@ -31,6 +31,12 @@ pub const SWEEP: Duration = Duration::from_secs(1);
 /// upstream's answer timeout, and longer than [`LATE`].
 pub const SETTLE_AFTER: Duration = Duration::from_secs(4);
 
+/// How long one probe may take.
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// After a node died while it probed, nobody asks again for so long: the timeout, and what hapax adds to it.
+pub const PROBE_AGAIN: Duration = Duration::from_secs(2);
+
 /// How long the late upstream goes on working, whoever has died meanwhile.
 pub const LATE: Duration = LEASE.saturating_mul(3);
 

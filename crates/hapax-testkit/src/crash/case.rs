@@ -11,7 +11,7 @@ use super::client::Client;
 use super::point::{Point, Way};
 use super::timing::Timing;
 use super::verdict::{Back, Verdict};
-use super::{LATE, LEASE, SETTLE_AFTER, SLACK, SWEEP};
+use super::{LATE, LEASE, PROBE_AGAIN, PROBE_TIMEOUT, SETTLE_AFTER, SLACK, SWEEP};
 use crate::hapax::{Builder, Hapax};
 use crate::ledger::{Behaviour, Ledger};
 use crate::postgres::Database;
@@ -104,10 +104,12 @@ impl Case {
     }
 
     /// How long a key may be without an answer once the proxy is back: the lease, two sweeps, and where a probe has to
-    /// say that it did not happen, the time until that is believed and the run that follows.
+    /// say that it did not happen, the time until that is believed and the run that follows. Where a node died while it
+    /// probed, the time until another one takes it for dead.
     fn limit(&self) -> Duration {
         let late = if self.timing.late { LATE } else { Duration::ZERO };
-        LEASE + 2 * SWEEP + self.settle_after + late + SLACK
+        let probing = if self.point.name == "probe" { PROBE_AGAIN } else { Duration::ZERO };
+        LEASE + 2 * SWEEP + self.settle_after + late + probing + SLACK
     }
 }
 
@@ -234,6 +236,11 @@ fn config(case: &Case) -> String {
 [upstream]
 answer_timeout = "{settle}ms"
 
+[background]
+sweep_every = "{sweep}ms"
+reap_every = "{sweep}ms"
+reconcile_every = "{sweep}ms"
+
 [store]
 connections = 1
 schema = "{schema}"
@@ -244,6 +251,8 @@ retention = "1h"
 
 [[route]]
 path = "{PAYMENTS}"
+settle_after = "{settle}ms"
+probe = {{ get = "{LOOK_UP}?idempotency_key={{key}}", timeout = "{probe}ms" }}
 {policy}
 
 [[route]]
@@ -251,6 +260,8 @@ path = "{SHORT_LIVED}"
 retention = "{short}ms"
 "#,
         settle = case.settle_after.as_millis(),
+        sweep = SWEEP.as_millis(),
+        probe = PROBE_TIMEOUT.as_millis(),
         policy = case.policy,
         schema = tokens::name("crash"),
         lease = LEASE.as_millis(),
