@@ -26,6 +26,7 @@ pub mod codec;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod engine;
+pub mod event;
 #[doc(hidden)]
 pub mod failpoint;
 pub mod fingerprint;
