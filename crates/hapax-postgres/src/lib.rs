@@ -10,7 +10,7 @@
 //! | `store.rs` | [`Postgres`], the [`Store`](hapax_core::store::Store) |
 //! | `queue.rs` | what waits, and what is under way |
 //! | `writer.rs`, `alone.rs` | the tasks that write: a batch is a statement; rows that others hold |
-//! | `reader.rs`, `scan.rs`, `reaper.rs` | the rest of the store |
+//! | `reader.rs`, `scan.rs`, `lookup.rs`, `reaper.rs` | the rest of the store |
 //! | `transaction.rs`, `transaction_sqlx.rs` | swaps inside a caller's own transaction |
 //! | `statements.rs`, `rows.rs` | the SQL; rows to records and back |
 //! | `connections.rs`, `suitable.rs` | connections, and what is checked on each of them |
@@ -35,6 +35,7 @@ mod clock;
 mod connections;
 mod failure;
 mod journal;
+mod lookup;
 mod options;
 mod queue;
 mod reader;

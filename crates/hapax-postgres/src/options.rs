@@ -25,6 +25,7 @@ pub struct Options {
     pub(crate) statement_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) pooler: bool,
+    pub(crate) existing: bool,
 }
 
 impl fmt::Debug for Options {
@@ -53,6 +54,7 @@ impl Options {
             statement_timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(5),
             pooler: false,
+            existing: false,
         }
     }
 
@@ -91,6 +93,13 @@ impl Options {
     #[must_use]
     pub fn with_pooler(mut self) -> Self {
         self.pooler = true;
+        self
+    }
+
+    /// The schema must hold a store already: nothing is made in a database that is named by mistake.
+    #[must_use]
+    pub fn with_existing(mut self) -> Self {
+        self.existing = true;
         self
     }
 

@@ -39,12 +39,12 @@ const MIGRATION_LOCK: i64 = 0x6861_7078;
 const MIGRATION_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// Makes the schema ready and returns the name of the store.
-pub(crate) async fn prepare(connection: &mut Connection, schema: &str) -> Result<String, StoreError> {
+pub(crate) async fn prepare(connection: &mut Connection, schema: &str, existing: bool) -> Result<String, StoreError> {
     let client = connection.client().ok_or_else(|| failure::stopped("open"))?;
     let migrated = async {
         let tx =
             client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await.map_err(failed)?;
-        let name = migrate(&tx, schema).await?;
+        let name = migrate(&tx, schema, existing).await?;
         tx.commit().await.map_err(failed)?;
         Ok(name)
     };
@@ -52,8 +52,12 @@ pub(crate) async fn prepare(connection: &mut Connection, schema: &str) -> Result
     timeout(MIGRATION_TIME_MAX, migrated).await.map_err(|_| failure::unanswered_read("migrate"))?
 }
 
-async fn migrate(tx: &Transaction<'_>, schema: &str) -> Result<String, StoreError> {
+async fn migrate(tx: &Transaction<'_>, schema: &str, existing: bool) -> Result<String, StoreError> {
     let mut known = read(tx, schema).await?;
+    if known.is_none() && existing {
+        let message = format!("the schema {schema} holds no store; name the database that `hapax proxy` uses");
+        return Err(failure::unsuitable("open", message));
+    }
     if !known.as_ref().is_some_and(Known::is_current) {
         known = {
             wait_for_others(tx).await?;
@@ -142,6 +146,7 @@ async fn bring_up_to_date(tx: &Transaction<'_>, schema: &str, known: Option<Know
              UPDATE {{schema}}.meta SET value = '{min_reader}' WHERE name = 'min_reader'"
         );
         tx.batch_execute(&in_schema(schema, sql)).await.map_err(failed)?;
+        hapax_core::failpoint!(async "migration");
         tx.batch_execute(&in_schema(schema, &note)).await.map_err(failed)?;
     }
     Ok(())

@@ -88,7 +88,7 @@ impl Postgres {
     ///
     /// # Errors
     /// If the server cannot be reached, refuses the login, cannot keep the promises (a standby, too old, not durable), or
-    /// holds tables of a newer release that this one cannot work with.
+    /// holds tables of a newer release that this one cannot work with, or none where some have to be there.
     pub async fn open(options: &Options) -> Result<Self, StoreError> {
         Self::open_with_tls(options, NoTls).await
     }
@@ -123,7 +123,7 @@ impl Postgres {
             reads: Semaphore::new(options.connections),
             alone: Semaphore::new(ALONE_MAX),
         });
-        let opened = prepare(&shared).await;
+        let opened = prepare(&shared, options.existing).await;
         opened.map_err(|error| StoreError { op: "open", ..error })?;
         let queue = Arc::new(Queue::default());
         for _ in 0..options.connections {
@@ -134,9 +134,10 @@ impl Postgres {
 }
 
 /// Brings the schema up to date, learns the store's name, and takes a first look at its clock.
-async fn prepare(shared: &Shared) -> Result<(), StoreError> {
+async fn prepare(shared: &Shared, existing: bool) -> Result<(), StoreError> {
     let mut connection = shared.connections.get("open").await?;
-    let name = schema::prepare(&mut connection, &shared.schema).await.map_err(|error| StoreError {
+    let prepared = schema::prepare(&mut connection, &shared.schema, existing).await;
+    let name = prepared.map_err(|error| StoreError {
         message: format!("{}: {}", shared.connections.target(), error.message),
         ..error
     })?;

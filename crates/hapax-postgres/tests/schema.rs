@@ -68,7 +68,8 @@ async fn an_everyday_user_needs_no_right_to_create() {
     database.run(&format!(
         "GRANT USAGE ON SCHEMA hapax TO {user};
          GRANT SELECT ON hapax.meta TO {user};
-         GRANT SELECT, INSERT, UPDATE, DELETE ON hapax.record TO {user}"
+         GRANT SELECT, INSERT, UPDATE, DELETE ON hapax.record TO {user};
+         GRANT SELECT, INSERT ON hapax.note TO {user}"
     ));
     let store = open(url).await;
     let first = put(&store, "k").await;
@@ -76,6 +77,7 @@ async fn an_everyday_user_needs_no_right_to_create() {
     assert!(matches!(swapped, Swap::Applied(_)));
     assert_eq!(store.reap(10).await.unwrap(), 0);
     store.health().await.unwrap();
+    hapax_core::conformance::check_journal(&store).await;
 }
 
 #[tokio::test]
@@ -109,4 +111,21 @@ async fn indexes_hold_only_what_somebody_must_look_at() {
     assert_eq!(indexes.lines().count(), 3, "{indexes}");
     assert!(indexes.contains("WHERE ((due_at IS NOT NULL) OR (state < 5))"), "{indexes}");
     assert!(indexes.contains("WHERE (reap_at IS NOT NULL)"), "{indexes}");
+}
+
+#[tokio::test]
+async fn a_store_that_has_to_be_there_is_not_made() {
+    needs_postgres!();
+    let database = Server::shared().fresh_database();
+    let error = Postgres::open(&Options::new(database.url()).with_existing()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsuitable);
+    assert!(error.message.ends_with("the schema hapax holds no store; name the database that `hapax proxy` uses"));
+    assert_eq!(database.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'hapax'"), "0", "nothing was made");
+    put(&open(database.url()).await, "k").await;
+    let store = Postgres::open(&Options::new(database.url()).with_existing()).await.unwrap();
+    let id = *address("k").id();
+    assert_eq!(store.between(&id, &id, 10).await.unwrap().entries.len(), 1);
+    assert_eq!(store.about_count().await.unwrap(), None, "the server has not looked yet");
+    database.run("ANALYZE hapax.record");
+    assert_eq!(store.about_count().await.unwrap(), Some(1));
 }

@@ -13,6 +13,8 @@ mod papers;
 mod policies;
 #[path = "config/precedence.rs"]
 mod precedence;
+#[path = "config/probes.rs"]
+mod probes;
 #[path = "config/refusals.rs"]
 mod refusals;
 #[path = "config/reloads.rs"]
@@ -21,3 +23,5 @@ mod reloads;
 mod scopes;
 #[path = "config/setup.rs"]
 mod setup;
+#[path = "config/tokens.rs"]
+mod tokens;

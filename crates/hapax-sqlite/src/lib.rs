@@ -9,11 +9,12 @@
 //! | `options.rs` | what can be chosen |
 //! | `store.rs` | [`Sqlite`], the [`Store`](hapax_core::store::Store) |
 //! | `writer.rs` | the thread that writes: group commit |
-//! | `reader.rs` | the threads that read |
+//! | `reader.rs`, `lookup.rs` | the threads that read |
 //! | `recent.rs` | keys met lately, looked up on the caller's own thread |
 //! | `checkpoint.rs` | moves the log into the file, beside the writer |
 //! | `rows.rs` | the statements: rows to records and back |
 //! | `schema.rs` | migrations, and whose file it is |
+//! | `backup.rs`, `restore.rs` | a copy of a file in use, and a copy put back |
 //! | `clock.rs` | the clocks of the host |
 //! | `failure.rs` | what SQLite said, in words and kinds a caller can act on |
 //!
@@ -32,18 +33,23 @@
 //! # }
 //! ```
 
+mod backup;
 mod checkpoint;
 mod clock;
 mod failure;
+mod lookup;
 mod notes;
 mod options;
 mod reader;
 mod recent;
+mod restore;
 mod rows;
 mod schema;
 mod store;
 mod writer;
 
+pub use backup::{Contents, back_up, inspect};
 pub use clock::SystemClock;
 pub use options::Options;
+pub use restore::{Restore, Unplaced};
 pub use store::Sqlite;

@@ -14,6 +14,7 @@ use crate::clock::SystemClock;
 pub struct Options {
     pub(crate) path: PathBuf,
     pub(crate) guest: bool,
+    pub(crate) existing: bool,
     pub(crate) busy_timeout: Duration,
     pub(crate) bytes_max: Option<u64>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -31,6 +32,7 @@ impl Options {
         Self {
             path: path.as_ref().to_owned(),
             guest: false,
+            existing: false,
             busy_timeout: Duration::from_secs(5),
             bytes_max: None,
             clock: Arc::new(SystemClock),
@@ -42,6 +44,13 @@ impl Options {
     #[must_use]
     pub fn with_guest(mut self) -> Self {
         self.guest = true;
+        self
+    }
+
+    /// The file must hold a store already: nothing is made where a path is mistyped.
+    #[must_use]
+    pub fn with_existing(mut self) -> Self {
+        self.existing = true;
         self
     }
 

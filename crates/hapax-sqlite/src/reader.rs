@@ -16,12 +16,14 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::rows::{self, COLUMNS};
 use crate::writer::SharedTime;
-use crate::{failure, notes};
+use crate::{failure, lookup, notes};
 
 pub(crate) enum Question {
     Get { id: Id, reply: oneshot::Sender<Result<(Option<OwnedRow>, Now), StoreError>> },
     Scan { query: Scan, reply: oneshot::Sender<Result<Page, StoreError>> },
     Notes { query: NoteScan, reply: oneshot::Sender<Result<Vec<Noted>, StoreError>> },
+    Between { first: Id, last: Id, limit: u32, reply: oneshot::Sender<Result<Page, StoreError>> },
+    Count { reply: oneshot::Sender<Result<u64, StoreError>> },
 }
 
 pub(crate) struct Reader {
@@ -47,6 +49,13 @@ impl Reader {
                     let found = notes::find(&self.connection, &query);
                     let _ = reply.send(found.map_err(|error| failure::of_statement("notes", error)));
                 }
+                Question::Between { first, last, limit, reply } => {
+                    let _ = reply.send(lookup::between(&self.connection, &first, &last, limit, self.time.now()));
+                }
+                Question::Count { reply } => {
+                    let counted = lookup::about_count(&self.connection);
+                    let _ = reply.send(counted.map_err(|error| failure::of_statement("count", error)));
+                }
             }
         }
     }
@@ -59,7 +68,7 @@ impl Reader {
 /// A place in a scan: (due time or 0, seq). By due time the due index is walked, else the records in order.
 type Place = (i64, i64);
 
-fn scan(connection: &Connection, query: &Scan, now: Now) -> Result<Page, StoreError> {
+pub(crate) fn scan(connection: &Connection, query: &Scan, now: Now) -> Result<Page, StoreError> {
     let failed = |error| failure::of_statement("scan", error);
     let by_due = walks_due_index(query);
     let after = query.after.as_ref().map_or(Ok((i64::MIN, i64::MIN)), |cursor| read_cursor(cursor, by_due))?;

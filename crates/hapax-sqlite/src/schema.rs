@@ -6,13 +6,13 @@
 
 use hapax_core::clock::{Clock, StoreTime, Timestamp};
 use hapax_core::store::{ErrorKind, StoreError};
-use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use crate::failure;
 use crate::options::Options;
 
 /// "hapx": the application id of a file of hapax's own.
-const APPLICATION_ID: i32 = 0x6861_7078;
+pub(crate) const APPLICATION_ID: i32 = 0x6861_7078;
 
 /// One step of the schema.
 struct Migration {
@@ -33,7 +33,7 @@ const SCHEMA: i64 = 2;
 /// A connection set up as every connection of this store is: durable, patient, its log moved by `checkpoint.rs`.
 pub(crate) fn connect(options: &Options) -> Result<Connection, StoreError> {
     let open = || {
-        let connection = Connection::open(&options.path)?;
+        let connection = Connection::open_with_flags(&options.path, flags(options))?;
         connection.busy_timeout(options.busy_timeout)?;
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
@@ -43,6 +43,12 @@ pub(crate) fn connect(options: &Options) -> Result<Connection, StoreError> {
     open().map_err(|error| failure::of_statement("open", error))
 }
 
+fn flags(options: &Options) -> OpenFlags {
+    let mut flags = OpenFlags::default();
+    flags.set(OpenFlags::SQLITE_OPEN_CREATE, !options.existing);
+    flags
+}
+
 /// Page cache of each connection: the upper levels of the trees and the pages in use. The rest is the host's.
 const CACHE_KIB: i64 = 16 * 1024;
 
@@ -50,6 +56,9 @@ const CACHE_KIB: i64 = 16 * 1024;
 pub(crate) fn prepare(connection: &mut Connection, options: &Options) -> Result<Vec<u8>, StoreError> {
     let failed = |error| failure::of_statement("open", error);
     check_owner(connection, options)?;
+    if options.existing {
+        check_existing(connection)?;
+    }
     let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
     if mode != "wal" {
         return Err(unsuitable("the file cannot be put into WAL mode; use a local file system and a file, not memory"));
@@ -82,6 +91,14 @@ fn check_owner(connection: &Connection, options: &Options) -> Result<(), StoreEr
     }
 }
 
+fn check_existing(connection: &Connection) -> Result<(), StoreError> {
+    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'hapax_meta'";
+    match connection.query_row(sql, [], |row| row.get(0)).map_err(|error| failure::of_statement("open", error))? {
+        0 => Err(unsuitable("the file holds no store; name the file that `hapax proxy` uses")),
+        _ => Ok(()),
+    }
+}
+
 fn migrate(tx: &Transaction<'_>, options: &Options) -> Result<(), StoreError> {
     let failed = |error| failure::of_statement("migrate", error);
     tx.execute_batch("CREATE TABLE IF NOT EXISTS hapax_meta (name TEXT PRIMARY KEY, value NOT NULL) WITHOUT ROWID")
@@ -98,6 +115,7 @@ fn migrate(tx: &Transaction<'_>, options: &Options) -> Result<(), StoreError> {
     }
     for migration in MIGRATIONS.iter().filter(|migration| migration.number > schema) {
         tx.execute_batch(migration.sql).map_err(failed)?;
+        hapax_core::failpoint!("migration");
         write_number(tx, "schema", migration.number).map_err(failed)?;
         write_number(tx, "min_reader", migration.min_reader).map_err(failed)?;
     }

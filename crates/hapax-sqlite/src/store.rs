@@ -57,8 +57,8 @@ impl Sqlite {
     /// Opens a file, makes it if it is not there, and brings its schema up to date. Blocks for as long as that takes.
     ///
     /// # Errors
-    /// If the file cannot be opened or written, is not a database, belongs to another application, or was written by a
-    /// newer release that this one cannot read beside.
+    /// If the file cannot be opened or written, is not a database, belongs to another application, was written by a newer
+    /// release that this one cannot read beside, or has to be there and is not.
     pub fn open(options: &Options) -> Result<Self, StoreError> {
         let named = |error: StoreError| {
             let message = format!("{}: {}", options.path.display(), error.message);
@@ -144,6 +144,10 @@ impl Sqlite {
 const SYNCHRONOUS_FULL: i64 = 2;
 
 impl Sqlite {
+    pub(crate) async fn ask(&self, question: Question, op: &'static str) -> Result<(), StoreError> {
+        self.questions.send(question).await.map_err(|_| failure::stopped(op))
+    }
+
     async fn write(&self, write: Write, at: &Address) -> Result<Swap, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.jobs.send(Job::Swap { write, reply }).await.map_err(|_| failure::stopped("swap"))?;

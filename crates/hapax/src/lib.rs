@@ -4,15 +4,26 @@
 //! |---|---|
 //! | `http` | a tower layer that claims a request's `Idempotency-Key`, runs it once, and replays its answer (feature `http`) |
 //! | `claim` | what a handler holds while its request runs |
+//! | [`lapse`], [`reap`], [`reconcile`], [`survey`] | background roles: notice a crash, delete what expired, find out, count |
+//! | [`sweep`] | the loop that they share |
+//! | [`fence`] | which keys may have been claimed in what a restore lost |
+//! | [`remembered`] | short texts that a store keeps for hapax itself |
 //! | [`observe`] | what is counted |
 //! | [`tokens`], [`clock`] | the only places that draw random bytes and read the host's clock |
 
 #[cfg(feature = "http")]
 pub mod claim;
 pub mod clock;
+pub mod fence;
 #[cfg(feature = "http")]
 pub mod http;
+pub mod lapse;
 pub mod observe;
+pub mod reap;
+pub mod reconcile;
+pub mod remembered;
+pub mod survey;
+pub mod sweep;
 pub mod tokens;
 
 /// The example in the README is compiled with the tests.

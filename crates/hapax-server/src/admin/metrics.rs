@@ -38,6 +38,24 @@ pub const OVERRULED: &str = "hapax_overruled_total";
 pub const LAPSED: &str = "hapax_lapsed_total";
 /// Expired records that were deleted.
 pub const REAPED: &str = "hapax_reaped_total";
+/// Tombstones in place of expired records.
+pub const EXPIRED: &str = "hapax_expired_total";
+/// Probes, by what came of them.
+pub const RECONCILE: &str = "hapax_reconcile_total";
+/// Records that nobody is sure about.
+pub const UNKNOWN: &str = "hapax_unknown";
+/// For how long.
+pub const OLDEST_UNKNOWN: &str = "hapax_oldest_unknown_seconds";
+/// Records that wait for a person.
+pub const DEAD: &str = "hapax_dead";
+/// How long background roles take.
+pub const SWEEP_SECONDS: &str = "hapax_sweep_seconds";
+/// Background roles that failed.
+pub const SWEEP_FAILURES: &str = "hapax_sweep_failures_total";
+/// Verdicts that an attempt proved wrong.
+pub const CONTRADICTED: &str = "hapax_contradicted_total";
+/// Keys that came back.
+pub const DUPLICATES: &str = "hapax_duplicates_total";
 /// Whether the circuit breaker refuses claims.
 pub const BREAKER_OPEN: &str = "hapax_breaker_open";
 /// Reloads of the configuration.
@@ -58,7 +76,7 @@ pub enum Kind {
     Histogram(&'static [f64]),
 }
 
-/// A label and its values; no values means that the build or the configuration names them, never a caller.
+/// A label and the values that begin at zero; no values means that the build or the configuration names them, never a caller.
 pub type Label = (&'static str, &'static [&'static str]);
 
 /// One metric.
@@ -84,6 +102,14 @@ const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0
 const CLAIM_OUTCOMES: &[&str] =
     &["created", "replayed", "in_progress", "mismatch", "retried", "unknown", "gone", "not_kept", "accepted"];
 
+const RECONCILE_OUTCOMES: &[&str] = &["scheduled", "resolved", "failed", "too_soon"];
+
+const STORE_OPS: &[&str] = &["swap", "get", "scan", "reap"];
+
+const STORE_FAILURES: &[&str] = &["unavailable", "ambiguous", "damaged", "unsuitable", "invalid"];
+
+const ROLES: &[&str] = &["lapse", "reap", "reconcile", "survey", "fence"];
+
 /// Every metric. The order is that of `docs/metrics.md`.
 pub const ALL: &[Metric] = &[
     counter(CLAIMS, &[("outcome", CLAIM_OUTCOMES)], "Claims of a key, by what came of them."),
@@ -91,7 +117,11 @@ pub const ALL: &[Metric] = &[
     counter(UNPROTECTED, &[], "State-changing requests that ran without a key."),
     counter(PASSED_THROUGH, &[("why", &[])], "Requests that were passed on without a claim, by reason."),
     counter(OBSERVED, &[("outcome", CLAIM_OUTCOMES)], "What a claim would have come to, on routes that only observe."),
-    counter(STORE_ERRORS, &[("op", &[]), ("kind", &[])], "Failures of the store, by operation and kind."),
+    counter(
+        STORE_ERRORS,
+        &[("op", STORE_OPS), ("kind", STORE_FAILURES)],
+        "Failures of the store, by operation and kind.",
+    ),
     histogram(STORE_SECONDS, SECONDS, &[("op", &[])], "How long the store took, by operation."),
     histogram(BATCH_ROWS, ROWS, &[("store", &[])], "How many rows the store wrote in one transaction."),
     histogram(UPSTREAM_SECONDS, SECONDS, &[], "How long the upstream took to answer a protected request."),
@@ -99,9 +129,18 @@ pub const ALL: &[Metric] = &[
     gauge(WAITERS, &[], "Requests that wait for the answer of a running attempt."),
     gauge(COMPLETIONS_PENDING, &[], "Answers that are not recorded yet because the store failed."),
     counter(DOUBLE_RUNS, &[], "Completions that found another attempt's work: suspected double runs."),
-    counter(OVERRULED, &[], "Completions that proved a verdict or a lapse wrong."),
+    counter(CONTRADICTED, &[], "Completions of attempts that a verdict had said did not happen."),
+    counter(OVERRULED, &[], "Completions that came after a verdict had settled their key."),
+    counter(DUPLICATES, &[("route", &[])], "Keys that came back, by route as it is configured."),
     counter(LAPSED, &[], "Attempts whose lease ran out, as when a process dies."),
+    counter(RECONCILE, &[("outcome", RECONCILE_OUTCOMES)], "Probes of unknown outcomes, by what came of them."),
+    gauge(UNKNOWN, &[], "Records whose outcome is unknown, up to 10000."),
+    gauge(OLDEST_UNKNOWN, &[], "For how long the oldest of them has been unknown."),
+    gauge(DEAD, &[], "Records that wait for a person, up to 10000."),
     counter(REAPED, &[], "Expired records that were deleted."),
+    counter(EXPIRED, &[], "Expired records that became tombstones."),
+    histogram(SWEEP_SECONDS, SECONDS, &[("role", &[])], "How long a background role took for one sweep."),
+    counter(SWEEP_FAILURES, &[("role", ROLES)], "Sweeps of background roles that failed."),
     gauge(BREAKER_OPEN, &[], "1 while claims are refused because the store fails, otherwise 0."),
     counter(RELOADS, &[("result", &["applied", "refused"])], "Reloads of the configuration, by result."),
     gauge(BUILD_INFO, &[("version", &[])], "1, with the release as a label."),
@@ -164,6 +203,12 @@ pub fn begin() {
             (Kind::Counter, [(label, values)]) => {
                 for value in *values {
                     ::metrics::counter!(metric.name, *label => *value).increment(0);
+                }
+            }
+            (Kind::Counter, [(label, values), (other, others)]) => {
+                for (value, second) in values.iter().flat_map(|value| others.iter().map(move |second| (value, second)))
+                {
+                    ::metrics::counter!(metric.name, *label => *value, *other => *second).increment(0);
                 }
             }
             _ => {}

@@ -12,6 +12,7 @@ use super::check::above_zero;
 use super::model::{Config, Route};
 use super::policy::{Counted, KeyFormat, Policy, ReplayCheck};
 use super::reader::Reader;
+use super::secret;
 use super::units::{show_duration, show_size};
 
 /// A shorter lease lapses by a hiccup of the store.
@@ -19,6 +20,12 @@ const LEASE_MIN: Duration = Duration::from_secs(1);
 
 /// A client, or something between, gives up before a longer wait ends.
 const WAIT_MAX: Duration = Duration::from_secs(300);
+
+/// A probe that takes longer holds up others.
+const PROBE_TIMEOUT_MAX: Duration = Duration::from_secs(300);
+
+/// The labels that every record has.
+const OWN_LABELS: [&str; 2] = [hapax::http::ROUTE_LABEL, hapax::http::REQUEST_LABEL];
 
 /// The length of a UUID with its hyphens.
 const UUID_CHARS: u8 = 36;
@@ -84,6 +91,7 @@ fn policy(place: &mut Place<'_, '_>, policy: &Policy, config: &Config) {
     request_age(place, policy);
     fingerprint(place, policy, config);
     labels(place, policy);
+    probe(place, policy, config.upstream.answer_timeout);
     if policy.replay_check == ReplayCheck::Ask && config.ask.is_none() {
         place.refuse(&["replay_check"], "`replay_check = \"ask\"` needs an endpoint; set `ask.url`");
     }
@@ -189,18 +197,56 @@ fn fingerprint(place: &mut Place<'_, '_>, policy: &Policy, config: &Config) {
 }
 
 fn labels(place: &mut Place<'_, '_>, policy: &Policy) {
-    if policy.labels.len() > LABEL_COUNT_MAX {
-        let message =
-            format!("`labels` has {} entries, above the limit of {LABEL_COUNT_MAX}; remove some", policy.labels.len());
+    let most = LABEL_COUNT_MAX - OWN_LABELS.len();
+    if policy.labels.len() > most {
+        let message = format!("`labels` has {} entries, above the limit of {most}; remove some", policy.labels.len());
         place.refuse(&["labels"], message);
     }
     let is_sound = |name: &str| {
         let letters = name.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.'));
         !name.is_empty() && name.len() <= LABEL_BYTES_MAX / 4 && letters
     };
+    if let Some(name) = policy.labels.keys().find(|name| OWN_LABELS.contains(&name.as_str())) {
+        let message = format!("`labels` has the name {name:?}, which hapax gives every record itself; choose another");
+        place.refuse(&["labels"], message);
+    }
     if let Some(name) = policy.labels.keys().find(|name| !is_sound(name)) {
         let message = format!("`labels` has the name {name:?}; use letters, digits, dots, underscores and hyphens");
         place.refuse(&["labels"], message);
+    }
+}
+
+/// A probe that would be believed too early, or that asks for what no record has.
+fn probe(place: &mut Place<'_, '_>, policy: &Policy, answer_timeout: Duration) {
+    let Some(probe) = &policy.probe else { return };
+    for (name, value) in [("settle_after", policy.settle_after), ("probe_backoff", policy.probe_backoff)] {
+        let keys = place.keys(&[name]);
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let before = place.reader.problems.len();
+        above_zero(place.reader, &keys, name, value);
+        place.forget_repeats(before);
+    }
+    if policy.settle_after < answer_timeout {
+        let message = format!(
+            "`settle_after` is {}, shorter than `upstream.answer_timeout`, {}: a probe would be believed while the \
+             upstream may still be at work; raise it",
+            show_duration(policy.settle_after),
+            show_duration(answer_timeout)
+        );
+        place.refuse_beside(&["settle_after", "probe"], &["upstream.answer_timeout"], message);
+    }
+    if probe.timeout.is_zero() || probe.timeout > PROBE_TIMEOUT_MAX {
+        place.refuse(&["probe"], "`probe` has a `timeout` that is 0 or above 5m; write such as \"10s\"");
+    }
+    let known = |name: &str| policy.labels.contains_key(name) || OWN_LABELS.contains(&name);
+    if let Some(name) = probe.get.labels().find(|name| !known(name)) {
+        place
+            .refuse(&["probe", "labels"], format!("`probe` asks for the label `{name}`, which `labels` does not have"));
+    }
+    if probe.is_inline && place.reader.file.is_some_and(secret::is_public) {
+        let message = "`probe` holds a secret, and anyone on this machine can read the file; name a file of its own in \
+                       `value_file`";
+        place.refuse(&["probe"], message);
     }
 }
 

@@ -14,6 +14,8 @@ use hapax_core::record::{self, OnLapse};
 use http::{HeaderName, StatusCode};
 
 pub use super::choice::{Counted, InFlight, KeyFormat, KeyPer, Meaning, Mode, OnPanic, ReplayCheck};
+use super::model::count;
+use super::probe::Probe;
 use super::problem::did_you_mean;
 use super::value::{Fault, Value, quoted};
 
@@ -80,6 +82,14 @@ pub struct Policy {
     pub attempts_max: Option<NonZeroU32>,
     /// Business identifiers to find a record by.
     pub labels: BTreeMap<String, LabelSource>,
+    /// How an unknown outcome is found out; `None` leaves it to people.
+    pub probe: Option<Probe>,
+    /// How long a request must have been in doubt before a probe's "it did not happen" counts.
+    pub settle_after: Duration,
+    /// After how many probes that could not tell a person has to decide.
+    pub probe_attempts: NonZeroU32,
+    /// The pause after the first probe that could not tell; each one after that is twice as long.
+    pub probe_backoff: Duration,
 }
 
 /// Where the value of a label stands.
@@ -129,6 +139,10 @@ impl Default for Policy {
             keep_expired: None,
             attempts_max: None,
             labels: BTreeMap::new(),
+            probe: None,
+            settle_after: Duration::from_secs(120),
+            probe_attempts: count(10),
+            probe_backoff: Duration::from_secs(5),
         }
     }
 }

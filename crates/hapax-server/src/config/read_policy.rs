@@ -45,6 +45,10 @@ pub(super) fn policy(section: &mut Section<'_, '_>, base: &Policy) -> Policy {
         keep_expired: section.value("keep_expired", base.keep_expired),
         attempts_max: section.value("attempts_max", base.attempts_max),
         labels: section.value("labels", base.labels.clone()),
+        probe: section.value("probe", base.probe.clone()),
+        settle_after: section.value("settle_after", base.settle_after),
+        probe_attempts: section.value("probe_attempts", base.probe_attempts),
+        probe_backoff: section.value("probe_backoff", base.probe_backoff),
     }
 }
 

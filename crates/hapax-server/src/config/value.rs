@@ -43,7 +43,7 @@ impl Fault {
     }
 
     /// The place of a fault in an item.
-    fn at(self, node: &Node) -> Self {
+    pub(super) fn at(self, node: &Node) -> Self {
         match self {
             Self::At(..) => self,
             other => Self::At(node.line, Box::new(other)),

@@ -2,13 +2,20 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
-use hapax::http::{Guard, Report, Route, Seen, Wait};
-use hapax_core::address::Scope;
+use hapax::http::{Guard, LateTruth, Report, Route, Seen, Wait};
+use hapax_core::address::{Address, Scope};
+use hapax_core::journal::{About, Journal, Note};
 
 use crate::abuse::breaker::Breaker;
 use crate::abuse::callers::{Callers, What};
 use crate::abuse::rates::Rates;
+use crate::run::store::AnyStore;
+
+/// Tries to note late truth: over about two minutes, twice as long apart each time.
+const NOTE_TRIES_MAX: u32 = 8;
+const NOTE_RETRY_FIRST: Duration = Duration::from_millis(500);
 
 /// Rates per caller, the breaker of the store, and the busiest callers.
 #[derive(Debug)]
@@ -16,6 +23,8 @@ pub(super) struct Doorkeeper {
     pub(super) rates: Rates,
     pub(super) breaker: Breaker,
     pub(super) callers: Arc<Callers>,
+    /// Where late truth is noted.
+    pub(super) store: AnyStore,
 }
 
 impl Guard for Doorkeeper {
@@ -40,5 +49,43 @@ impl Guard for Doorkeeper {
             Seen::Refused(_) => What::Refusal,
         };
         self.callers.count(caller.as_str(), what);
+    }
+
+    fn late_truth(&self, at: &Address, attempt: u32, truth: LateTruth) {
+        let (store, id) = (self.store.clone(), *at.id());
+        let note = note_of(at, attempt, truth);
+        // Beside the request: nobody waits for it.
+        tokio::spawn(async move {
+            let mut pause = NOTE_RETRY_FIRST;
+            for _ in 0..NOTE_TRIES_MAX {
+                match store.note(&note).await {
+                    Ok(_) => return,
+                    Err(error) => tracing::warn!(%id, %error, "late truth could not be noted yet"),
+                }
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            tracing::error!(%id, truth = truth.name(), "late truth is in the log only; the journal could not be written");
+        });
+    }
+}
+
+/// What the journal says of it.
+fn note_of(at: &Address, attempt: u32, truth: LateTruth) -> Note {
+    let reason = match truth {
+        LateTruth::Contradicted => {
+            "an attempt that was said not to have happened has completed; its answer is recorded"
+        }
+        LateTruth::Overruled => "an attempt completed after a verdict had settled its key; the verdict's answer stands",
+        LateTruth::DoubleRun => "an attempt completed that another one had taken over; it may have happened twice",
+    };
+    Note {
+        who: "hapax".to_owned(),
+        what: truth.name().to_owned(),
+        about: Some(About::new(at, attempt)),
+        before: None,
+        after: None,
+        reason: reason.to_owned(),
+        detail: String::new(),
     }
 }

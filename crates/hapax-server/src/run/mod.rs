@@ -7,17 +7,20 @@
 //! | `settings`, `scopes` | from the configuration to what the layer wants |
 //! | `guard` | rates, breaker, counts |
 //! | `node` | all of these together, while the process lives |
+//! | `background`, `probe` | what is done beside requests, and how unknown outcomes are found out |
 //! | `forward` | the upstream behind the layer |
 //! | `service` | what every request passes first |
 //! | `readiness`, `banner` | what operators and newcomers see |
 //! | [`signals`], [`notify`] | what the system says, and what it is told |
 
 mod addresses;
+mod background;
 mod banner;
 mod forward;
 mod guard;
 mod node;
 pub mod notify;
+mod probe;
 mod readiness;
 mod scopes;
 mod service;
@@ -105,10 +108,12 @@ pub async fn proxy(config: Config, sources: Sources) -> Result<(), StartError> {
     announce(&banner::text(&node.config, &node.store, addresses.0, addresses.1));
     let notify = Arc::new(Notify::from_env());
     notify.ready("serving");
+    let background = node.start_background();
     let watched = Arc::clone(&notify);
     let watchdog = tokio::spawn(async move { watched.keep_watchdog_quiet().await });
     node.until_told_to_end(&mut signals, &notify).await;
     notify.stopping("finishing what runs");
+    background.stop().await;
     node.end(&mut signals, &shutdown, serving).await;
     watchdog.abort();
     end_admin.cancel();

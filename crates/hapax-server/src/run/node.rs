@@ -17,12 +17,16 @@ use tower_layer::Layer;
 use crate::abuse::breaker::Breaker;
 use crate::abuse::callers::Callers;
 use crate::abuse::rates::Rates;
+use crate::admin::Access;
 use crate::config::{self, Config, LogFormat, Sources};
+use crate::desk::direct::Direct;
 use crate::proxy::tls::{self, Certificate};
 use crate::proxy::{self, ListenOptions, Shutdown, Upstream, UpstreamOptions};
+use crate::run::background::{self, Background};
 use crate::run::forward::Forward;
 use crate::run::guard::Doorkeeper;
 use crate::run::notify::Notify;
+use crate::run::probe::Probes;
 use crate::run::readiness::Fitness;
 use crate::run::scopes::ForLayer;
 use crate::run::service::Numbered;
@@ -39,9 +43,11 @@ pub(super) struct Node {
     salt: [u8; 32],
     layer: IdempotencyLayer<AnyStore>,
     upstream: Arc<ArcSwap<Upstream>>,
+    probes: Arc<ArcSwap<Probes>>,
     doorkeeper: Arc<Doorkeeper>,
     certificate: Option<Certificate>,
     draining: Arc<AtomicBool>,
+    access: Arc<ArcSwap<Access>>,
     /// As the last reload left it.
     current: Mutex<Config>,
 }
@@ -51,6 +57,7 @@ impl Node {
     pub(super) async fn start(config: Config, sources: Sources) -> Result<Self, StartError> {
         let certificate = config.server.tls.as_ref().map(|tls| Certificate::read(&tls.cert, &tls.key)).transpose()?;
         let upstream = Arc::new(ArcSwap::from_pointee(upstream(&config)?));
+        let probes = Arc::new(ArcSwap::from_pointee(Probes::new(&config, &upstream).map_err(other)?));
         let store = AnyStore::open(&config.store).await?;
         admin::metrics::set_durability(store.name(), store.durability().0);
         let remembered = addresses::recall(&store).await?;
@@ -64,9 +71,11 @@ impl Node {
             rates: Rates::new(),
             breaker: Breaker::new(config.store.breaker_failures.get(), config.store.breaker_pause),
             callers: Arc::new(Callers::new()),
+            store: store.clone(),
         });
         let layer = IdempotencyLayer::with_scheme(store.clone(), scheme, ForLayer(Arc::clone(&scopes)));
         let node = Self {
+            access: Arc::new(ArcSwap::from_pointee(settings::access(&config.admin))),
             current: Mutex::new(config.clone()),
             config,
             store,
@@ -74,11 +83,13 @@ impl Node {
             salt: remembered.salt,
             layer,
             upstream,
+            probes,
             doorkeeper,
             certificate,
             draining: Arc::default(),
         };
         node.layer.replace(node.settings(&node.config, Arc::clone(&scopes))?);
+        node.layer.set_fence(background::standing_fence(&node.store).await?);
         // Keys of tokens are fetched in advance; where that fails, the first request tries again.
         tokio::spawn(async move { scopes.warm().await });
         for warning in node.config.warnings() {
@@ -95,6 +106,7 @@ impl Node {
             key_headers: config.keys.headers.clone(),
             fingerprint_keys: settings::fingerprint_keys(config).map_err(other)?,
             cors: settings::cors(config),
+            fence: self.layer.settings().fence,
         })
     }
 
@@ -103,6 +115,11 @@ impl Node {
         let service = Numbered::new(self.layer.layer(Forward::new(Arc::clone(&self.upstream))));
         let tls = self.certificate.as_ref().map(Certificate::server_config).transpose()?;
         Ok(tokio::spawn(proxy::serve(listener, tls, listen_options(&self.config), service, shutdown)))
+    }
+
+    /// Starts what is done beside requests.
+    pub(super) fn start_background(&self) -> Background {
+        Background::start(&self.layer, &self.config.background, &self.probes)
     }
 
     /// Serves operators until the token is cancelled.
@@ -114,10 +131,14 @@ impl Node {
             doorkeeper: Arc::clone(&self.doorkeeper),
             draining: Arc::clone(&self.draining),
         };
-        let token = self.config.admin.token.as_ref().and_then(|token| admin::Token::new(token.expose()));
-        let callers = Arc::clone(&self.doorkeeper.callers);
-        let state =
-            Arc::new(admin::State { readiness, metrics, callers, token, hosts: self.config.admin.hosts.clone() });
+        let state = Arc::new(admin::State {
+            readiness,
+            metrics,
+            callers: Arc::clone(&self.doorkeeper.callers),
+            access: Arc::clone(&self.access),
+            hosts: self.config.admin.hosts.clone(),
+            desk: Direct::new(self.store.clone()),
+        });
         let ended = ending.clone();
         tokio::spawn(async move {
             if let Err(error) = admin::serve(listener, state, ended.cancelled()).await {
@@ -156,11 +177,14 @@ impl Node {
         let scopes = scopes::build(&new, self.salt).map_err(|error| vec![error.to_string()])?;
         let settings = self.settings(&new, scopes).map_err(|error| vec![error.to_string()])?;
         let upstream = upstream(&new).map_err(|error| vec![error.to_string()])?;
+        let probes = Probes::new(&new, &self.upstream).map_err(|error| vec![error.to_string()])?;
         if let Some(certificate) = &self.certificate {
             certificate.reload().map_err(|error| vec![error.to_string()])?;
         }
         self.layer.replace(settings);
         self.upstream.store(Arc::new(upstream));
+        self.probes.store(Arc::new(probes));
+        self.access.store(Arc::new(settings::access(&new.admin)));
         *current = new;
         tracing::info!("the configuration was reloaded");
         Ok(())
@@ -207,8 +231,13 @@ fn listen_options(config: &Config) -> ListenOptions {
 }
 
 fn upstream(config: &Config) -> Result<Upstream, StartError> {
+    upstream_at(&config.upstream.to, config)
+}
+
+/// Somebody at that URL, who is reached as the upstream is.
+pub(super) fn upstream_at(url: &http::Uri, config: &Config) -> Result<Upstream, StartError> {
     let upstream = &config.upstream;
-    let tls = match upstream.to.scheme_str() {
+    let tls = match url.scheme_str() {
         Some("https") => Some(trust(upstream)?),
         _ => None,
     };
@@ -221,7 +250,7 @@ fn upstream(config: &Config) -> Result<Upstream, StartError> {
         host_of_upstream: !upstream.keep_host,
         tls,
     };
-    Upstream::new(&upstream.to, options).map_err(other)
+    Upstream::new(url, options).map_err(other)
 }
 
 /// Whom to trust in an upstream, and what to speak with it.

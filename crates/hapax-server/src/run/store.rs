@@ -29,17 +29,30 @@ impl AnyStore {
     /// # Errors
     /// What the store says: cause and next step.
     pub async fn open(config: &config::Store) -> Result<Self, StoreError> {
+        Self::open_or_make(config, true).await
+    }
+
+    /// Opens it only where it is already: a name that was mistyped makes no new store.
+    ///
+    /// # Errors
+    /// What the store says: cause and next step.
+    pub async fn open_existing(config: &config::Store) -> Result<Self, StoreError> {
+        Self::open_or_make(config, false).await
+    }
+
+    async fn open_or_make(config: &config::Store, make: bool) -> Result<Self, StoreError> {
         match &config.backend {
             Backend::Memory => Ok(Self::Memory(std::sync::Arc::new(Memory::new(SystemClock)))),
             Backend::Sqlite { path } => {
                 let options = hapax_sqlite::Options::new(path).with_busy_timeout(config.timeout);
+                let options = if make { options } else { options.with_existing() };
                 // Opening reads and may migrate: not on a thread that serves requests.
                 let opened = tokio::task::spawn_blocking(move || Sqlite::open(&options)).await;
                 opened
                     .map_err(|_| StoreError::new("open", ErrorKind::Unavailable, "opening was interrupted"))?
                     .map(Self::Sqlite)
             }
-            Backend::Postgres { url, .. } => open_postgres(config, url.expose()).await.map(Self::Postgres),
+            Backend::Postgres { url, .. } => open_postgres(config, url.expose(), make).await.map(Self::Postgres),
         }
     }
 
@@ -66,12 +79,15 @@ impl AnyStore {
     }
 }
 
-async fn open_postgres(config: &config::Store, url: &str) -> Result<Postgres, StoreError> {
+async fn open_postgres(config: &config::Store, url: &str, make: bool) -> Result<Postgres, StoreError> {
     let mut options = hapax_postgres::Options::new(url)
         .with_schema(&config.schema)
         .with_connections(config.connections.get() as usize)
         .with_statement_timeout(config.timeout)
         .with_connect_timeout(config.timeout);
+    if !make {
+        options = options.with_existing();
+    }
     if config.pooler {
         options = options.with_pooler();
     }

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::http::body::AnswerBody;
 use crate::http::capture::{self, Captured};
+use crate::http::guard::LateTruth;
 use crate::http::layer::Shared;
 use crate::http::meaning::{self, Happened};
 use crate::http::refusal::{Problem, Refusal};
@@ -62,6 +63,7 @@ pub(crate) struct Attempt<S> {
     route: Arc<Route>,
     at: Address,
     attempt_id: AttemptId,
+    attempt: u32,
     /// The record as it was last seen, so that the next event costs one round trip.
     seen: Mutex<Option<Seen>>,
 }
@@ -78,14 +80,15 @@ impl<S: Store + 'static> Attempt<S> {
         reply: Reply,
     ) -> Arc<Self> {
         let (shared, route) = (Arc::clone(shared), Arc::clone(route));
-        Arc::new(Self { shared, route, at, attempt_id, seen: Mutex::new(Some(reply.seen)) })
+        let attempt = reply.record().map_or(1, |record| record.attempt);
+        Arc::new(Self { shared, route, at, attempt_id, attempt, seen: Mutex::new(Some(reply.seen)) })
     }
 
     /// Gives back a claim that may be in the store although nobody could prove it. Nothing was run for it and nothing will
     /// be, so the key is ready; without this it would be held by nobody, and unknown when the lease has lapsed.
     pub(crate) fn give_back(shared: &Arc<Shared<S>>, route: &Arc<Route>, at: Address, attempt_id: AttemptId) {
         let (tasks, shared, route) = (&shared.tasks, Arc::clone(shared), Arc::clone(route));
-        let attempt = Self { shared, route, at, attempt_id, seen: Mutex::new(None) };
+        let attempt = Self { shared, route, at, attempt_id, attempt: 1, seen: Mutex::new(None) };
         tasks.spawn(async move { attempt.keep_giving_back().await });
     }
 
@@ -104,6 +107,15 @@ impl<S: Store + 'static> Attempt<S> {
             // What was seen then says nothing about a write that arrives later.
             self.seen.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
+    }
+
+    /// Ends an attempt that was held up for so long that it may have lost its lease: nothing was sent, and nothing is.
+    pub(crate) async fn give_up(self: &Arc<Self>) -> Refusal {
+        tracing::warn!(id = %self.at.id(), "the process was held up for longer than a lease; nothing was sent");
+        // Whatever comes of the recording, nothing was run.
+        let _ = self.record(End::Fail { error: "held-up".to_owned(), retry_in_ms: 0 }).await;
+        let detail = "this node was held up for too long; nothing was run; send the same request again";
+        Refusal::new(Problem::StoreUnavailable, detail).with_retry_after(Duration::from_secs(1))
     }
 
     /// Does the work, records its end, and says what the client gets.
@@ -149,6 +161,7 @@ impl<S: Store + 'static> Attempt<S> {
             },
         };
         self.record(end).await?;
+        hapax_core::failpoint!(async "completion-durable");
         Ok(Response::from_parts(head, body))
     }
 
@@ -251,18 +264,9 @@ impl<S: Store + 'static> Attempt<S> {
     fn tell(&self, answer: Answer, end: &End) -> Result<(), Refusal> {
         let id = self.at.id();
         match answer {
-            Answer::Contradicted => {
-                observe::overruled();
-                tracing::error!(%id, "an attempt that was said not to have happened has completed");
-            }
-            Answer::DoubleRun => {
-                observe::double_run();
-                tracing::error!(%id, "an attempt completed that another one had taken over: suspected double run");
-            }
-            Answer::Overruled => {
-                observe::overruled();
-                tracing::error!(%id, "an attempt completed after a verdict had settled its key");
-            }
+            Answer::Contradicted => self.report(LateTruth::Contradicted),
+            Answer::DoubleRun => self.report(LateTruth::DoubleRun),
+            Answer::Overruled => self.report(LateTruth::Overruled),
             Answer::Fenced => tracing::warn!(%id, "an attempt ended that no longer held its claim"),
             _ => {}
         }
@@ -271,6 +275,26 @@ impl<S: Store + 'static> Attempt<S> {
             return Ok(());
         }
         Err(outcome_unknown("the key was settled in another way while the request ran"))
+    }
+
+    /// Loudly: what was said or done before was wrong.
+    fn report(&self, truth: LateTruth) {
+        let (id, attempt) = (self.at.id(), self.attempt);
+        match truth {
+            LateTruth::Contradicted => {
+                observe::contradicted();
+                tracing::error!(%id, attempt, "an attempt that was said not to have happened has completed");
+            }
+            LateTruth::DoubleRun => {
+                observe::double_run();
+                tracing::error!(%id, attempt, "an attempt completed that another had taken over: suspected double run");
+            }
+            LateTruth::Overruled => {
+                observe::overruled();
+                tracing::error!(%id, attempt, "an attempt completed after a verdict had settled its key");
+            }
+        }
+        self.shared.settings().guard.late_truth(&self.at, attempt, truth);
     }
 
     async fn apply(&self, event: &Event<'_>) -> Result<Answer, EngineError> {

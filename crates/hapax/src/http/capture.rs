@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 
 use bytes::{Bytes, BytesMut};
-use hapax_core::limits::{HEADER_BYTES_MAX, HEADER_COUNT_MAX};
+use hapax_core::limits::{HEADER_BYTES_MAX, HEADER_COUNT_MAX, LABEL_BYTES_MAX, LABEL_COUNT_MAX};
 use hapax_core::record::{Body as Recorded, Label, Outcome};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, SET_COOKIE};
 use http::response::Parts;
@@ -80,6 +80,12 @@ pub(crate) fn outcome(head: &Parts, body: Option<&Bytes>, route: &Route) -> Outc
     }
 }
 
+/// What is recorded of an answer that came from elsewhere than the request itself, such as a probe's.
+#[must_use]
+pub fn outcome_of(head: &Parts, body: &Bytes) -> Outcome {
+    outcome(head, Some(body), &Route::default())
+}
+
 fn named_in_connection(headers: &HeaderMap) -> Vec<String> {
     let lines = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     lines.flat_map(|line| line.split(',')).map(|name| name.trim().to_ascii_lowercase()).collect()
@@ -105,6 +111,21 @@ fn is_recorded(name: &HeaderName, route: &Route) -> bool {
     !NEVER.contains(&text) && !is_rate_limit && *name != CONTENT_LENGTH && (*name != SET_COOKIE || route.keep_cookies)
 }
 
+/// What every claim is labelled with: the name of its route, and the number of the request that made it.
+pub const ROUTE_LABEL: &str = "route";
+/// The number that whoever received the request gave it.
+pub const REQUEST_LABEL: &str = "request-id";
+
+/// The labels of a claim: those of hapax, and the business identifiers in the request.
+pub(crate) fn claim_labels(route: &Route, request_id: Option<&str>, body: &[u8]) -> Vec<Label> {
+    let ours = [Some((ROUTE_LABEL, &*route.name)), request_id.map(|id| (REQUEST_LABEL, id))];
+    let ours = ours.into_iter().flatten().map(|(name, value)| {
+        let end = value.floor_char_boundary(LABEL_BYTES_MAX - name.len());
+        Label { name: name.to_owned(), value: value[..end].to_owned() }
+    });
+    ours.chain(labels(&route.labels, false, body)).take(LABEL_COUNT_MAX).collect()
+}
+
 /// The business identifiers that a JSON document holds.
 pub(crate) fn labels(sources: &[LabelSource], in_answer: bool, body: &[u8]) -> Vec<Label> {
     let mut wanted = sources.iter().filter(|source| source.in_answer == in_answer).peekable();
@@ -121,8 +142,8 @@ pub(crate) fn labels(sources: &[LabelSource], in_answer: bool, body: &[u8]) -> V
             };
             Some(Label { name: source.name.clone(), value })
         })
-        .filter(|label| label.name.len() + label.value.len() <= hapax_core::limits::LABEL_BYTES_MAX)
-        .take(hapax_core::limits::LABEL_COUNT_MAX)
+        .filter(|label| label.name.len() + label.value.len() <= LABEL_BYTES_MAX)
+        .take(LABEL_COUNT_MAX)
         .collect()
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use hapax_core::address::Scope;
+use hapax_core::address::{Address, Scope};
 
 use crate::http::refusal::Problem;
 use crate::http::route::Route;
@@ -26,6 +26,29 @@ pub enum Seen {
     Mismatch,
     /// The request was refused.
     Refused(Problem),
+}
+
+/// The truth came out after something else had been said, or done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LateTruth {
+    /// An attempt completed that had been said not to have happened. Its answer is recorded.
+    Contradicted,
+    /// An attempt completed after a verdict had settled its key. The verdict's answer stands.
+    Overruled,
+    /// An attempt completed that another one had taken over: suspected double run.
+    DoubleRun,
+}
+
+impl LateTruth {
+    /// The word for it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Contradicted => "contradicted",
+            Self::Overruled => "overruled",
+            Self::DoubleRun => "double-run",
+        }
+    }
 }
 
 /// Asked before a claim, told afterwards. Everything is allowed by default.
@@ -56,6 +79,10 @@ pub trait Guard: Send + Sync + 'static {
 
     /// Something happened to a caller's request.
     fn saw(&self, _caller: &Scope, _seen: Seen) {}
+
+    /// A completion of that attempt came too late to be the whole truth. It is logged and counted already; whoever keeps
+    /// a journal notes it. Must not block.
+    fn late_truth(&self, _at: &Address, _attempt: u32, _truth: LateTruth) {}
 }
 
 /// Allows everything and counts nothing.

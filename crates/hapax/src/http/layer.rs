@@ -12,6 +12,7 @@ use http::header::HeaderName;
 use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
+use crate::fence::Fence;
 use crate::http::cors::Cors;
 use crate::http::guard::{Guard, Open};
 use crate::http::key::IDEMPOTENCY_KEY;
@@ -20,6 +21,7 @@ use crate::http::route::{Route, Routes};
 use crate::http::scope::Scopes;
 use crate::http::service::Idempotency;
 use crate::http::wait::Waiters;
+use crate::observe;
 use crate::tokens::{self, Random};
 
 /// Makes services whose requests happen once. Clones share everything.
@@ -56,6 +58,8 @@ pub struct Settings {
     pub fingerprint_keys: Vec<HmacKey>,
     /// Who may read answers in a browser.
     pub cors: Option<Cors>,
+    /// Stands after the store was restored: keys that may have been claimed in what was lost start as unknown.
+    pub fence: Option<Fence>,
 }
 
 /// What the services of a layer share.
@@ -91,6 +95,7 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
             key_headers: vec![IDEMPOTENCY_KEY],
             fingerprint_keys: Vec::new(),
             cors: None,
+            fence: None,
         };
         let shared = Shared {
             engine: Arc::new(Engine::new(store, tokens::random as Random)),
@@ -139,6 +144,14 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
         self.changed(|settings| settings.cors = Some(cors))
     }
 
+    /// Raises or lifts the fence after a restore, for all services of this layer.
+    pub fn set_fence(&self, fence: Option<Fence>) {
+        let mut settings = self.shared.settings.write().unwrap_or_else(PoisonError::into_inner);
+        if settings.fence != fence {
+            *settings = Arc::new(Settings { fence, ..(**settings).clone() });
+        }
+    }
+
     /// The settings as they stand.
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
@@ -147,6 +160,7 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
 
     /// Replaces the settings, for all services of this layer. Requests that run keep the ones they began with.
     pub fn replace(&self, settings: Settings) {
+        settings.routes.names().for_each(observe::route_is_known);
         *self.shared.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 

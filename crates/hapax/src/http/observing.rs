@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hapax_core::address::Space;
 use hapax_core::fingerprint::Fingerprinter;
-use hapax_core::record::{AttemptId, Body as Recorded, Outcome};
+use hapax_core::record::{AttemptId, Body as Recorded, OnLapse, Outcome, Policy};
 use hapax_core::store::Store;
 use hapax_core::transition::{Answer, Claimant, Event};
 use http::{Request, Response};
@@ -100,7 +100,9 @@ async fn claim<S: Store + 'static>(shared: Arc<Shared<S>>, settings: Arc<Setting
     let fields = read_request::fields(&call.parts);
     let compared = read_request::compared(&call.parts, method.as_str(), &fields, &call.body);
     let fingerprints = Fingerprinter::new(compared, &call.route.recipe, &settings.fingerprint_keys).ok()?;
-    let policy = call.route.policy;
+    // Nothing hangs on an observed key: one whose request was lost is forgotten, and never a case for people.
+    let frozen = call.route.policy;
+    let policy = Policy { on_lapse: OnLapse::Rerun, keep_expired_ms: None, attempts_max: None, ..frozen };
     let event = Event::Claim { by: Claimant::Client, attempt_id, fingerprints: &fingerprints, policy, labels: &[] };
     let answer = shared.engine.apply(&at, &event, None).await.map(|reply| reply.answer);
     let outcome = match answer {

@@ -83,6 +83,8 @@ pub struct RequestAge {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Route {
+    /// What it is called in labels of records and metrics: its methods and its pattern, or `default`. Set by [`Routes`].
+    pub name: Arc<str>,
     /// Whether its requests are protected at all.
     pub protected: bool,
     /// Whether they must carry a key.
@@ -135,9 +137,13 @@ const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 /// Most clients give up after ten seconds or more.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// The name of the route that no pattern leads to.
+const DEFAULT_NAME: &str = "default";
+
 impl Default for Route {
     fn default() -> Self {
         Self {
+            name: Arc::from(DEFAULT_NAME),
             protected: true,
             required: true,
             mode: Mode::Enforce,
@@ -316,10 +322,23 @@ impl Routes {
     /// Another route for those methods and paths. Of several that match, the most specific pattern counts.
     #[must_use]
     pub fn with(mut self, methods: &[Method], pattern: Pattern, route: Route) -> Self {
+        let route = Route { name: Self::name(methods, &pattern), ..route };
         let rule = Rule { methods: methods.to_vec(), pattern, route: Arc::new(route) };
         let place = self.rules.partition_point(|other| other.pattern.specificity() >= rule.pattern.specificity());
         self.rules.insert(place, rule);
         self
+    }
+
+    /// What a route for those methods and paths is called, such as `POST /payments`.
+    #[must_use]
+    pub fn name(methods: &[Method], pattern: &Pattern) -> Arc<str> {
+        let methods: Vec<&str> = methods.iter().map(Method::as_str).collect();
+        format!("{} {}", methods.join(","), pattern.as_str()).into()
+    }
+
+    /// What the routes are called.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.rules.iter().map(|rule| &rule.route.name).chain([&self.default.name])
     }
 
     /// The route of POST and PATCH where no other matches.

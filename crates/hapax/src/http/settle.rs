@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hapax_core::address::{Address, Key, Scope, Space};
-use hapax_core::engine::{EngineError, Reply};
-use hapax_core::fingerprint::Fingerprinter;
+use hapax_core::engine::{Engine, EngineError, Reply};
+use hapax_core::fingerprint::{Fingerprinter, Fingerprints};
 use hapax_core::record::{AttemptId, Body as Recorded, State};
 use hapax_core::store::{ErrorKind, Seen, Store};
 use hapax_core::transition::{Answer, Claimant, Event};
@@ -19,6 +19,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::claim::Claim;
+use crate::fence::Fence;
 use crate::http::attempt::Attempt;
 use crate::http::body::AnswerBody;
 use crate::http::capture;
@@ -28,8 +29,9 @@ use crate::http::path::effective_method;
 use crate::http::refusal::{Problem, Refusal, seconds};
 use crate::http::route::{InFlight, KeyPer, Route};
 use crate::http::service::refusal_of;
-use crate::http::{read_request, replay};
-use crate::{observe, tokens};
+use crate::http::{RequestId, read_request, replay};
+use crate::observe;
+use crate::tokens::{self, Random};
 
 /// The field that tells the service behind which attempt this is. It only grows: a fencing token.
 pub const IDEMPOTENCY_ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
@@ -103,14 +105,17 @@ where
     ResBody: Body<Data = Bytes>,
 {
     let attempt_id = AttemptId::from_bytes(tokens::random());
+    hapax_core::failpoint!(async "before-claim");
+    // The lease begins when the store stamps the claim, which is not before this.
+    let begun = Instant::now();
     let reply = match claim(&shared, &settings, &call, &at, attempt_id).await {
         Ok(reply) => reply,
         Err(refusal) => return Step::Refuse(refusal),
     };
-    count(&reply, &settings, &at);
+    count(&reply, &settings, &call.route, &at);
     match reply.answer {
         // In a box, so that a replay does not pay for the room that work takes.
-        Answer::Proceed => Box::pin(run(&shared, call, at, attempt_id, reply, inner)).await,
+        Answer::Proceed => Box::pin(run(&shared, call, at, Claimed { attempt_id, reply, begun }, inner)).await,
         Answer::Replay => match may_replay(&settings, &call, at.scope()).await {
             Ok(()) => recorded(&reply.seen),
             Err(refusal) => Step::Refuse(refusal),
@@ -147,16 +152,16 @@ async fn claim<S: Store + 'static>(
     let compared = read_request::compared(&call.parts, method.as_str(), &fields, &call.body);
     let fingerprints = Fingerprinter::new(compared, &route.recipe, &settings.fingerprint_keys)
         .map_err(|error| store_unavailable(&error.to_string()))?;
-    let labels = capture::labels(&route.labels, false, &call.body);
-    let event = Event::Claim {
-        by: Claimant::Client,
-        attempt_id,
-        fingerprints: &fingerprints,
-        policy: route.policy,
-        labels: &labels,
-    };
+    let request_id = call.parts.extensions.get::<RequestId>().map(|id| &*id.0);
+    let labels = &capture::claim_labels(route, request_id, &call.body);
+    let (fingerprints, policy): (&dyn Fingerprints, _) = (&fingerprints, route.policy);
     let begun = Instant::now();
-    let claimed = shared.engine.apply(at, &event, None).await;
+    let suspect = Event::Suspect { fingerprints, policy, labels };
+    let claim = Event::Claim { by: Claimant::Client, attempt_id, fingerprints, policy, labels };
+    let claimed = match settings.fence {
+        Some(fence) => claim_behind(&shared.engine, fence, at, &suspect, &claim).await,
+        None => shared.engine.apply(at, &claim, None).await,
+    };
     observe::store_took("claim", begun.elapsed().as_secs_f64());
     if let Some(report) = turn {
         report(!matches!(claimed, Err(EngineError::Store(_))));
@@ -167,6 +172,30 @@ async fn claim<S: Store + 'static>(
         Attempt::give_back(shared, &call.route, at.clone(), attempt_id);
     }
     claimed.map_err(|error| refused_claim(&error, at))
+}
+
+/// The claim while a fence stands: a key that may have been claimed in what a restore lost is unknown first.
+async fn claim_behind<S: Store + 'static>(
+    engine: &Engine<S, Random>,
+    fence: Fence,
+    at: &Address,
+    suspect: &Event<'_>,
+    claim: &Event<'_>,
+) -> Result<Reply, EngineError> {
+    // The key's own time can tell without the store's.
+    if !fence.holds(at.key(), fence.restored_at) {
+        return engine.apply(at, claim, None).await;
+    }
+    let seen = engine.store().get(at).await?;
+    if !fence.holds(at.key(), seen.now.at) {
+        return engine.apply(at, claim, Some(seen)).await;
+    }
+    let suspected = engine.apply(at, suspect, Some(seen)).await?;
+    match suspected.answer {
+        Answer::Undecided => Ok(suspected),
+        // What stands there was not lost.
+        _ => engine.apply(at, claim, Some(suspected.seen)).await,
+    }
 }
 
 fn refused_claim(error: &EngineError, at: &Address) -> Refusal {
@@ -186,7 +215,7 @@ async fn spare_known_keys<S: Store + 'static>(shared: &Shared<S>, at: &Address, 
     }
 }
 
-fn count(reply: &Reply, settings: &Settings, at: &Address) {
+fn count(reply: &Reply, settings: &Settings, route: &Route, at: &Address) {
     let attempt = reply.record().map_or(0, |record| record.attempt);
     let (outcome, saw) = match reply.answer {
         Answer::Proceed if attempt <= 1 => ("created", Saw::Created),
@@ -200,19 +229,39 @@ fn count(reply: &Reply, settings: &Settings, at: &Address) {
         _ => ("gone", Saw::Duplicate),
     };
     observe::claimed(outcome);
+    if saw == Saw::Duplicate {
+        observe::duplicate(&route.name);
+    }
+    if noticed_a_lapse(reply) {
+        observe::lapsed();
+    }
     settings.guard.saw(at.scope(), saw);
+}
+
+/// Whether this claim was the one that found the lease lapsed: what it wrote bears the time of its own answer.
+fn noticed_a_lapse(reply: &Reply) -> bool {
+    let just_written = reply.seen.stored.as_ref().filter(|stored| stored.stamped_at == reply.seen.now.at);
+    reply.answer == Answer::Undecided
+        && just_written.is_some_and(|stored| stored.record.error.as_deref() == Some("lapsed"))
 }
 
 fn is_not_kept(reply: &Reply) -> bool {
     reply.outcome().is_some_and(|outcome| outcome.body == Recorded::NotKept)
 }
 
+/// A claim that proceeds.
+struct Claimed {
+    attempt_id: AttemptId,
+    reply: Reply,
+    /// When the claim was begun.
+    begun: Instant,
+}
+
 async fn run<S, I, ReqBody, ResBody>(
     shared: &Arc<Shared<S>>,
     call: Call,
     at: Address,
-    attempt_id: AttemptId,
-    reply: Reply,
+    claimed: Claimed,
     mut inner: I,
 ) -> Step<ResBody>
 where
@@ -221,14 +270,22 @@ where
     ReqBody: From<Bytes>,
     ResBody: Body<Data = Bytes>,
 {
+    hapax_core::failpoint!(async "claim-durable");
     let Call { mut parts, body, route, .. } = call;
+    let Claimed { attempt_id, reply, begun } = claimed;
     let (attempt, checkpoint) = reply.record().map_or((1, None), |record| (record.attempt, record.checkpoint.clone()));
     parts.headers.insert(IDEMPOTENCY_ATTEMPT, HeaderValue::from(attempt));
     // What is recorded must be what every retry can read.
     parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     parts.extensions.insert(Claim::new(at.clone(), attempt, checkpoint));
     let request = Request::from_parts(parts, ReqBody::from(body));
+    let lease = Duration::from_millis(reply.record().map_or(0, |record| record.policy.lease_ms));
     let attempt = Attempt::new(shared, &route, at, attempt_id, reply);
+    // A process that was paused must not send what others may have taken for lost. Half a lease, so that the first
+    // renewal still comes in time.
+    if begun.elapsed() >= lease / 2 {
+        return Step::Refuse(attempt.give_up().await);
+    }
     // A panic before the first await is one in the middle, too.
     match attempt.run(async move { inner.call(request).await }).await {
         Ok(answer) => Step::Answer(answer),

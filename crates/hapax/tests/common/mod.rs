@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -33,6 +34,8 @@ pub(crate) struct Fickle {
     /// The next write is cut off: it is on its way, nobody is told, and the store is down from then on.
     pub(crate) cut_next: Arc<AtomicBool>,
     on_its_way: Arc<Mutex<Option<CutOff>>>,
+    /// The process is paused for so long while the next write is under way.
+    pub(crate) pause_next: Arc<Mutex<Option<Duration>>>,
     pub(crate) clock: FakeClock,
 }
 
@@ -40,7 +43,14 @@ impl Default for Fickle {
     fn default() -> Self {
         let clock = FakeClock::default();
         let memory = Arc::new(Memory::new(clock.clone()));
-        Self { memory, down: Arc::default(), cut_next: Arc::default(), on_its_way: Arc::default(), clock }
+        Self {
+            memory,
+            down: Arc::default(),
+            cut_next: Arc::default(),
+            on_its_way: Arc::default(),
+            pause_next: Arc::default(),
+            clock,
+        }
     }
 }
 
@@ -67,7 +77,12 @@ impl Store for Fickle {
             *self.on_its_way.lock().unwrap() = Some((at.clone(), expect, next.clone()));
             return Err(StoreError::new("swap", ErrorKind::Ambiguous, "cut off by the test"));
         }
-        self.memory.swap(at, expect, next).await
+        let swapped = self.memory.swap(at, expect, next).await;
+        let pause = self.pause_next.lock().unwrap().take();
+        if let Some(pause) = pause {
+            tokio::time::sleep(pause).await;
+        }
+        swapped
     }
     async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
         self.check("get")?;

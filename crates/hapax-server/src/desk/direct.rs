@@ -1,0 +1,290 @@
+//! [`Direct`]: the operator's desk on the store itself.
+//!
+//! Every change goes through the rule book ([`Engine::apply_noted`]), with a note of who and why in the same transaction.
+//! Records of hapax itself never show. Searches that would read everything go page by page and have an end.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hapax::remembered::SPACE;
+use hapax::tokens;
+use hapax_core::address::{Address, AddressScheme, Space};
+use hapax_core::engine::{Engine, Reply, Tokens};
+use hapax_core::journal::{Journal as _, Note, NoteScan};
+use hapax_core::limits::PAGE_ENTRIES_MAX;
+use hapax_core::record::{State, Version};
+use hapax_core::store::{Cursor, Entry, Page, Scan, Store as _};
+use hapax_core::transition::{Answer, Event};
+
+use super::purging::{self, Chosen};
+use super::said::{self, Said, Target};
+use super::search::{Phase, Place, Search, invalid};
+use super::view::{
+    AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StatusView,
+};
+use super::{Desk, DeskError, lookup, refused, shown, survey};
+use crate::run::store::AnyStore;
+
+/// Pages of the store that one page of a list may take. A rare match gives an empty page and a cursor, not a long silence.
+const PAGES_PER_LIST_MAX: u32 = 8;
+
+/// Pages of the store that are searched for one record that is named by key or label.
+const PAGES_PER_SEARCH_MAX: u32 = 1_000;
+
+/// More records that fit are not looked for: one of them has to be named.
+const SEVERAL_MAX: usize = 9;
+
+/// The operator's desk on the store itself. Clones share the store.
+#[derive(Clone, Debug)]
+pub struct Direct {
+    pub(super) store: AnyStore,
+}
+
+impl Direct {
+    /// On that store.
+    #[must_use]
+    pub fn new(store: AnyStore) -> Self {
+        Self { store }
+    }
+
+    /// The one record whose id begins so.
+    pub(super) async fn by_id(&self, digits: &str) -> Result<Entry, DeskError> {
+        let Some((first, last)) = lookup::range(digits) else {
+            return Target::id(digits).and(Err(refused::not_found()));
+        };
+        let page = self.store.between(&first, &last, SEVERAL_MAX as u32).await?;
+        if let Some(damaged) = page.damaged.first() {
+            return Err(refused::conflict(format!(
+                "the record cannot be read: {}; a person must look",
+                damaged.reason
+            )));
+        }
+        one_of(page.entries.into_iter().filter(is_callers).collect())
+    }
+
+    /// The one record that is meant.
+    async fn locate(&self, target: &Target) -> Result<Entry, DeskError> {
+        match target {
+            Target::Id(digits) => self.by_id(digits).await,
+            Target::Key(Some(scope), key) => {
+                let is_it = |entry: &Entry| entry.address.key() == key && entry.address.scope() == scope;
+                let scan = Scan { scope: Some(scope.clone()), text: Some(key.as_str().to_owned()), ..Scan::default() };
+                let (mut found, _) = self.collect(&unfinished(&scan), is_it).await?;
+                if let Some(usual) = self.usual(scope, key).await?
+                    && found.iter().all(|entry| entry.address != usual.address)
+                {
+                    found.push(usual);
+                }
+                if !found.is_empty() {
+                    return one_of(found);
+                }
+                // Keys that are unique per route have addresses that cannot be computed from here.
+                let (found, complete) = self.collect(&scan, is_it).await?;
+                if found.is_empty() && !complete { Err(refused::not_found_so_far()) } else { one_of(found) }
+            }
+            Target::Key(None, key) => {
+                let scan = Scan { text: Some(key.as_str().to_owned()), ..Scan::default() };
+                let (found, complete) = self.collect(&scan, |entry| entry.address.key() == key).await?;
+                if found.len() <= 1 && !complete { Err(refused::may_be_several()) } else { one_of(found) }
+            }
+            Target::Label(label) => {
+                let scan = Scan { label: Some(label.clone()), ..Scan::default() };
+                let (found, _) = self.collect(&unfinished(&scan), |_| true).await?;
+                if !found.is_empty() {
+                    return one_of(found);
+                }
+                let (found, complete) = self.collect(&scan, |_| true).await?;
+                if found.is_empty() && !complete { Err(refused::not_found_so_far()) } else { one_of(found) }
+            }
+        }
+    }
+
+    /// The record of that key where keys are unique per caller, as they are by default.
+    async fn usual(
+        &self,
+        scope: &hapax_core::address::Scope,
+        key: &hapax_core::address::Key,
+    ) -> Result<Option<Entry>, DeskError> {
+        let space = Space::new("http").map_err(|error| invalid(error.to_string()))?;
+        let address = Address::new(&AddressScheme::default(), &space, scope, key);
+        let seen = self.store.get(&address).await?;
+        Ok(seen.stored.map(|stored| Entry { address, stored }))
+    }
+
+    /// Records of callers that fit, and whether every record was looked at.
+    async fn collect(
+        &self,
+        scan: &Scan,
+        fits: impl Fn(&Entry) -> bool + Send + Sync,
+    ) -> Result<(Vec<Entry>, bool), DeskError> {
+        let mut found = Vec::new();
+        let mut after: Option<Cursor> = None;
+        for _ in 0..PAGES_PER_SEARCH_MAX {
+            let page = self.store.scan(&Scan { after, limit: PAGE_ENTRIES_MAX, ..scan.clone() }).await?;
+            found.extend(page.entries.into_iter().filter(|entry| is_callers(entry) && fits(entry)));
+            if page.next.is_none() || found.len() >= SEVERAL_MAX {
+                return Ok((found, true));
+            }
+            after = page.next;
+        }
+        Ok((found, false))
+    }
+
+    /// What one place of a search brings: a page of the store, and what of it was asked for, at most `room`.
+    async fn look(&self, search: &Search, place: &Place, room: usize) -> Result<(Page, Vec<Entry>), DeskError> {
+        let mut limit = PAGE_ENTRIES_MAX;
+        loop {
+            let mut page = match (place.phase, search.ids()) {
+                (Phase::Ids, Some((first, last))) => self.store.between(&first, &last, limit).await?,
+                _ => self.store.scan(&search.scan(place, limit)).await?,
+            };
+            let takes = |entry: &Entry| is_callers(entry) && search.takes(place.phase, entry);
+            let fitting: Vec<usize> = (0..page.entries.len()).filter(|at| takes(&page.entries[*at])).collect();
+            // A page of the store cannot be cut: its cursor is at its end. So a shorter one is asked for.
+            if fitting.len() > room && place.phase != Phase::Ids {
+                limit = u32::try_from(fitting[room - 1] + 1).unwrap_or(1);
+                continue;
+            }
+            let mut entries = std::mem::take(&mut page.entries);
+            entries.retain(takes);
+            entries.truncate(room);
+            return Ok((page, entries));
+        }
+    }
+
+    /// Everything that a filter names, up to `max` and one more.
+    pub(super) async fn matches(&self, filter: &Filter, max: usize) -> Result<Vec<Chosen>, DeskError> {
+        let search = Search::new(filter)?;
+        let mut found = Vec::new();
+        let mut place = search.start();
+        while let Some(here) = place
+            && found.len() <= max
+        {
+            let (page, entries) = self.look(&search, &here, PAGE_ENTRIES_MAX as usize).await?;
+            place = search.onwards(&here, page.next, !entries.is_empty());
+            found.extend(entries.into_iter().map(Chosen::from));
+        }
+        Ok(found)
+    }
+
+    /// Applies an event with its note, and says whether that changed anything.
+    async fn apply(&self, at: &Address, event: &Event<'_>, note: &Note) -> Result<(Reply, bool), DeskError> {
+        let drawn = Drawn::default();
+        let engine = Engine::new(self.store.clone(), drawn.clone());
+        let reply = engine.apply_noted(at, event, None, note).await?;
+        let changed = reply.record().is_some_and(|record| drawn.has(record.version));
+        Ok((reply, changed))
+    }
+}
+
+/// The versions that were drawn, so that a write of our own is recognised.
+#[derive(Clone, Debug, Default)]
+struct Drawn(Arc<Mutex<Vec<Version>>>);
+
+impl Drawn {
+    fn has(&self, version: Version) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&version)
+    }
+}
+
+impl Tokens for Drawn {
+    fn draw(&self) -> [u8; 16] {
+        let token = tokens::random();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Version::from_bytes(token));
+        token
+    }
+}
+
+fn is_callers(entry: &Entry) -> bool {
+    entry.address.space().as_str() != SPACE
+}
+
+fn unfinished(scan: &Scan) -> Scan {
+    let states = State::ALL.into_iter().filter(|state| state.is_unfinished()).collect();
+    Scan { states, ..scan.clone() }
+}
+
+fn one_of(mut entries: Vec<Entry>) -> Result<Entry, DeskError> {
+    if entries.len() > 1 {
+        return Err(refused::several(&entries));
+    }
+    entries.pop().ok_or_else(refused::not_found)
+}
+
+fn page_limit(limit: u32) -> Result<u32, DeskError> {
+    if (1..=PAGE_ENTRIES_MAX).contains(&limit) {
+        return Ok(limit);
+    }
+    Err(invalid(format!("a page of {limit} cannot be asked for; ask for 1 to {PAGE_ENTRIES_MAX} and go on from there")))
+}
+
+impl Desk for Direct {
+    async fn status(&self) -> Result<StatusView, DeskError> {
+        survey::status(&self.store).await
+    }
+
+    async fn list(&self, filter: &Filter, after: Option<&str>, limit: u32) -> Result<PageView, DeskError> {
+        let limit = page_limit(limit)? as usize;
+        let search = Search::new(filter)?;
+        let mut place = match after {
+            Some(text) => Some(search.read(text)?),
+            None => search.start(),
+        };
+        let mut shown_page = PageView { records: Vec::new(), damaged: Vec::new(), next: None };
+        for _ in 0..PAGES_PER_LIST_MAX {
+            let room = limit - shown_page.records.len();
+            let Some(here) = place.as_ref().filter(|_| room > 0) else { break };
+            let (page, entries) = self.look(&search, here, room).await?;
+            // Whatever cannot be read was said where keys and scopes were looked at.
+            if here.phase != Phase::Labels {
+                shown_page.damaged.extend(page.damaged.iter().map(shown::damaged));
+            }
+            place = search.onwards(here, page.next, !entries.is_empty());
+            shown_page.records.extend(entries.iter().map(|entry| shown::record(entry, false)));
+        }
+        shown_page.next = place.map(|place| search.write(&place));
+        Ok(shown_page)
+    }
+
+    async fn show(&self, id: &str, body: bool) -> Result<RecordView, DeskError> {
+        self.by_id(id).await.map(|entry| shown::record(&entry, body))
+    }
+
+    async fn resolve(&self, request: &ResolutionRequest, who: &str) -> Result<ChangeView, DeskError> {
+        let said = Said::of(request)?;
+        let target = Target::of(request)?;
+        let mut note = said::note(who, "resolve", &request.reason, String::new())?;
+        let entry = self.locate(&target).await?;
+        let answer = said.answer(&entry.stored.record);
+        note.detail = said.detail(answer.as_ref());
+        let event = Event::Resolve { resolution: said.resolution(answer.as_ref()), attempt: request.attempt };
+        let (reply, changed) = self.apply(&entry.address, &event, &note).await?;
+        let stored = reply.seen.stored.ok_or_else(refused::not_found)?;
+        match reply.answer {
+            Answer::Done => {
+                let before = if changed { entry.stored.record.state } else { stored.record.state };
+                let entry = Entry { address: entry.address, stored };
+                Ok(ChangeView { changed, before: before.name().to_owned(), record: shown::record(&entry, false) })
+            }
+            Answer::Stale => Err(refused::stale(&stored, request.attempt)),
+            Answer::NotFound => Err(refused::not_found()),
+            _ => Err(refused::resolution(&stored)),
+        }
+    }
+
+    async fn purge(&self, request: &PurgeRequest, who: &str) -> Result<PurgeView, DeskError> {
+        purging::purge(self, request, who).await
+    }
+
+    async fn audit(&self, id: Option<&str>, before: Option<u64>, limit: u32) -> Result<AuditView, DeskError> {
+        let limit = page_limit(limit)?;
+        let about = match id.map(lookup::range) {
+            None => None,
+            Some(Some((first, last))) if first == last => Some(first),
+            Some(Some(_)) => Some(*self.by_id(id.unwrap_or_default()).await?.address.id()),
+            Some(None) => return Err(invalid("an id has 64 hexadecimal digits; give at least its first 8")),
+        };
+        let notes = self.store.notes(&NoteScan { about, before, limit }).await?;
+        let next = notes.last().filter(|_| notes.len() >= limit as usize).map(|noted| noted.number);
+        Ok(AuditView { notes: notes.into_iter().map(shown::note).collect(), next })
+    }
+}

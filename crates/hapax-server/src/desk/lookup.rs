@@ -1,0 +1,79 @@
+//! Records by their id, or by its first digits, on whichever store; and about how many there are.
+
+use hapax_core::address::Id;
+use hapax_core::limits::PAGE_ENTRIES_MAX;
+use hapax_core::store::{Page, Scan, Store as _, StoreError};
+
+use crate::run::store::AnyStore;
+
+/// Fewer digits would fit too many records.
+pub(super) const DIGITS_MIN: usize = 8;
+
+/// Digits of a whole id.
+pub(super) const DIGITS: usize = 64;
+
+/// The ids that begin with these digits, from the first to the last; `None`: these are not the digits of an id, or too few.
+pub(super) fn range(digits: &str) -> Option<(Id, Id)> {
+    let is_digits = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_digits || !(DIGITS_MIN..=DIGITS).contains(&digits.len()) {
+        return None;
+    }
+    let filled = |with: char| {
+        let whole: String = digits.chars().chain(std::iter::repeat(with)).take(DIGITS).collect();
+        let mut bytes = [0; 32];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&whole[2 * at..2 * at + 2], 16).ok()?;
+        }
+        Some(Id::from_bytes(bytes))
+    };
+    filled('0').zip(filled('f'))
+}
+
+impl AnyStore {
+    /// Records whose ids lie between these two, both included.
+    pub(super) async fn between(&self, first: &Id, last: &Id, limit: u32) -> Result<Page, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.between(first, last, limit).await,
+            Self::Postgres(store) => store.between(first, last, limit).await,
+            Self::Memory(_) => {
+                let mut found = self.scan(&Scan { limit: PAGE_ENTRIES_MAX, ..Scan::default() }).await?;
+                let mut next = found.next.take();
+                while let Some(after) = next {
+                    let query = Scan { limit: PAGE_ENTRIES_MAX, after: Some(after), ..Scan::default() };
+                    let mut page = self.scan(&query).await?;
+                    next = page.next.take();
+                    found.entries.append(&mut page.entries);
+                }
+                found.entries.retain(|entry| (first..=last).contains(&entry.address.id()));
+                found.entries.truncate(limit as usize);
+                Ok(found)
+            }
+        }
+    }
+
+    /// About how many records there are, where the store can say it cheaply.
+    pub(super) async fn about_count(&self) -> Result<Option<u64>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.about_count().await.map(Some),
+            Self::Postgres(store) => store.about_count().await,
+            Self::Memory(_) => Ok(None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_name_a_range_and_nothing_else_does() {
+        let (first, last) = range("93ed900B").unwrap();
+        assert_eq!(first.to_string(), format!("93ed900b{}", "0".repeat(56)));
+        assert_eq!(last.to_string(), format!("93ed900b{}", "f".repeat(56)));
+        let whole = "ab".repeat(32);
+        assert_eq!(range(&whole).map(|(first, last)| first == last), Some(true));
+        for text in ["", "93ed900", "93ed900g", "é3ed900a", &"a".repeat(65)] {
+            assert_eq!(range(text), None, "{text}");
+        }
+    }
+}

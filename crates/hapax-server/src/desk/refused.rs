@@ -1,0 +1,115 @@
+//! Why nothing was done, in words: the state the record is in, and what to do instead.
+
+use hapax_core::engine::EngineError;
+use hapax_core::record::{State, Stored};
+use hapax_core::store::{Entry, ErrorKind, StoreError};
+
+use super::{DeskError, DeskErrorKind, moment, shown};
+
+/// Records that are named where several fit.
+const NAMED_MAX: usize = 8;
+
+/// A resolution that the state does not allow.
+pub(super) fn resolution(stored: &Stored) -> DeskError {
+    let record = &stored.record;
+    let said = record.verdict.map(shown::verdict);
+    let status = record.outcome.as_ref().map_or(0, |outcome| outcome.status);
+    conflict(match (record.state, said) {
+        (State::Completed, Some(said)) => format!(
+            "the record is completed: it was resolved as {said} before, with the answer {status}; a verdict stands, so if it \
+             was wrong, take the answer away with a purge"
+        ),
+        (State::Completed, None) => format!(
+            "the record is completed: its own attempt recorded the answer {status}; nothing is uncertain, so there is \
+             nothing to resolve"
+        ),
+        (State::Ready, Some(said)) => format!(
+            "the record is ready: it was resolved as {said} before, and the next request with the key runs; wait for it, \
+             or purge the record"
+        ),
+        (State::Ready, None) => "the record is ready: its last attempt did nothing, and the next request with the key \
+                                 runs; there is nothing to resolve"
+            .to_owned(),
+        (State::Running, _) => format!(
+            "the record is running, attempt {} under a lease until {}; wait until it completes, or becomes unknown when \
+             the lease lapses",
+            record.attempt,
+            stored.due_at().map(moment::text).unwrap_or_default()
+        ),
+        (State::Expired, _) => {
+            "the record is expired: only its tombstone is left, and nothing can be recorded".to_owned()
+        }
+        (state @ (State::Unknown | State::Dead), _) => format!("the record is {state}; look at it again and repeat"),
+    })
+}
+
+/// A purge that the state does not allow.
+pub(super) fn purge(stored: &Stored) -> DeskError {
+    conflict(match stored.record.state {
+        State::Running => format!(
+            "the record is running, attempt {}: it is not touched; wait until it completes or becomes unknown",
+            stored.record.attempt
+        ),
+        state => format!("the record is {state}: there is no answer left to take away"),
+    })
+}
+
+/// The record has moved on.
+pub(super) fn stale(stored: &Stored, attempt: Option<u32>) -> DeskError {
+    let (now, meant) = (stored.record.attempt, attempt.unwrap_or_default());
+    conflict(format!("the record is at attempt {now}, and attempt {meant} was meant: look at it again"))
+}
+
+pub(super) fn not_found() -> DeskError {
+    DeskError::new(DeskErrorKind::NotFound, "there is no such record; it may have expired, or the name is mistyped")
+}
+
+/// The search ended before the last record.
+pub(super) fn not_found_so_far() -> DeskError {
+    let message = "no unfinished record fits, and the search among the others stopped before the last one; name the record \
+                   by its id, or by scope and key";
+    DeskError::new(DeskErrorKind::NotFound, message)
+}
+
+/// Only one of those was found, and there may be others.
+pub(super) fn may_be_several() -> DeskError {
+    let message =
+        "the search stopped before the last record, so others may have this key too; name the scope, or the id";
+    DeskError::new(DeskErrorKind::Several, message)
+}
+
+/// Names them, so that one can be chosen.
+pub(super) fn several(entries: &[Entry]) -> DeskError {
+    let named = entries.iter().take(NAMED_MAX).map(|entry| {
+        let (at, state) = (&entry.address, entry.stored.record.state);
+        format!("{} ({state}, scope {})", at.id(), at.scope().as_str())
+    });
+    let named: Vec<String> = named.collect();
+    let more = if entries.len() > NAMED_MAX { ", and more" } else { "" };
+    let message = format!("several records fit: {}{more}; name one by its id", named.join(", "));
+    DeskError::new(DeskErrorKind::Several, message)
+}
+
+pub(super) fn conflict(message: impl Into<String>) -> DeskError {
+    DeskError::new(DeskErrorKind::Conflict, message)
+}
+
+impl From<StoreError> for DeskError {
+    fn from(error: StoreError) -> Self {
+        let kind = match error.kind {
+            ErrorKind::Unavailable | ErrorKind::Ambiguous | ErrorKind::Unsuitable => DeskErrorKind::Unavailable,
+            ErrorKind::Damaged => DeskErrorKind::Conflict,
+            ErrorKind::Invalid => DeskErrorKind::Invalid,
+        };
+        Self::new(kind, error.message)
+    }
+}
+
+impl From<EngineError> for DeskError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Store(error) => error.into(),
+            other => conflict(other.to_string()),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! From records, answers and notes to what operators see. Bodies and headers only where they were asked for.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hapax_core::journal::Noted;
+use hapax_core::record::{Body, Outcome, Verdict};
+use hapax_core::store::{Damaged, Entry};
+
+use super::moment;
+use super::view::{AnswerView, DamagedView, NoteView, RecordView};
+
+/// A record.
+pub(super) fn record(entry: &Entry, body: bool) -> RecordView {
+    let (at, stored) = (&entry.address, &entry.stored);
+    let record = &stored.record;
+    RecordView {
+        id: at.id().to_string(),
+        space: at.space().as_str().to_owned(),
+        scope: at.scope().as_str().to_owned(),
+        key: at.key().as_str().to_owned(),
+        state: record.state.name().to_owned(),
+        attempt: record.attempt,
+        error: record.error.clone(),
+        verdict: record.verdict.map(|verdict| self::verdict(verdict).to_owned()),
+        doubted_since: stored.doubted_since().map(moment::text),
+        probes: record.doubt.map_or(0, |doubt| doubt.probes),
+        created_at: moment::text(stored.created_at()),
+        changed_at: moment::text(stored.stamped_at),
+        due_at: stored.due_at().map(moment::text),
+        expires_at: stored.expires_at().map(moment::text),
+        labels: record.labels.iter().map(|label| (label.name.clone(), label.value.clone())).collect(),
+        answer: record.outcome.as_deref().map(|outcome| answer(outcome, body)),
+    }
+}
+
+/// The word for a verdict that was given.
+pub(super) const fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Happened => "happened",
+        Verdict::DidNotHappen => "did-not-happen",
+        Verdict::GivenUp => "given-up",
+    }
+}
+
+fn answer(outcome: &Outcome, body: bool) -> AnswerView {
+    let kept = match &outcome.body {
+        Body::Kept(bytes) => Some(bytes),
+        Body::NotKept => None,
+    };
+    let lossy = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).into_owned();
+    let text = kept.filter(|_| body).map(|bytes| std::str::from_utf8(bytes).map_err(|_| bytes));
+    AnswerView {
+        status: outcome.status,
+        body_bytes: kept.map(|bytes| bytes.len() as u64),
+        headers: body.then(|| outcome.headers.iter().map(|(name, value)| (lossy(name), lossy(value))).collect()),
+        body: text.and_then(Result::ok).map(str::to_owned),
+        body_base64: text.and_then(Result::err).map(|bytes| STANDARD.encode(bytes)),
+    }
+}
+
+/// A record that could not be read.
+pub(super) fn damaged(damaged: &Damaged) -> DamagedView {
+    DamagedView { id: damaged.id.map(|id| id.to_string()), reason: damaged.reason.clone() }
+}
+
+/// A line of the audit log.
+pub(super) fn note(noted: Noted) -> NoteView {
+    let Noted { number, at, note } = noted;
+    let about = note.about;
+    NoteView {
+        number,
+        at: moment::text(at),
+        who: note.who,
+        what: note.what,
+        id: about.as_ref().map(|about| about.id.to_string()),
+        attempt: about.as_ref().map(|about| about.attempt),
+        scope: about.as_ref().map(|about| about.scope.clone()),
+        key: about.map(|about| about.key),
+        before: note.before.map(|state| state.name().to_owned()),
+        after: note.after.map(|state| state.name().to_owned()),
+        reason: note.reason,
+        detail: note.detail,
+    }
+}

@@ -1,0 +1,134 @@
+//! How things stand: the store's health, what is unfinished, and what of it needs a person.
+
+use hapax::fence;
+use hapax_core::clock::{Now, Timestamp};
+use hapax_core::limits::PAGE_ENTRIES_MAX;
+use hapax_core::record::State;
+use hapax_core::store::{Cursor, Entry, ErrorKind, Scan, Store as _};
+
+use super::view::{CountsView, FenceView, StatusView, StoreView};
+use super::{DeskError, moment};
+use crate::run::store::AnyStore;
+
+/// Counting stops here: more than this many pages of unfinished records say the same.
+const PAGES_MAX: u32 = 200;
+
+/// An unknown record that is older needs a person, as the alert `HapaxUnknownOutcomes` says too.
+const UNKNOWN_AGE_MS_MAX: u64 = 5 * 60 * 1000;
+
+/// A lease that ended this long ago was not noticed: no node sweeps.
+const UNSWEPT_MS_MAX: u64 = 60 * 1000;
+
+/// What was counted.
+#[derive(Default)]
+struct Counted {
+    counts: CountsView,
+    oldest_unknown: Option<Timestamp>,
+    /// Running records whose lease ended long ago.
+    unswept: u64,
+    damaged: u64,
+    now: Now,
+}
+
+/// How things stand.
+pub(super) async fn status(store: &AnyStore) -> Result<StatusView, DeskError> {
+    let mut problems = Vec::new();
+    let clock_trusted = match store.health().await {
+        Ok(health) => {
+            if health.clock.paused {
+                problems
+                    .push("the store does not trust its clock: nothing lapses or expires until it is steady".into());
+            }
+            !health.clock.paused
+        }
+        // Looked at as far as it goes: that is when people look.
+        Err(error) if error.kind == ErrorKind::Unsuitable => {
+            problems.push(error.message);
+            false
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut counted = count(store).await?;
+    counted.counts.about_all = store.about_count().await?;
+    problems.extend(counted.problems());
+    let fence = fence::standing(store, counted.now.at).await?.map(|fence| FenceView {
+        lost_since: moment::text(fence.lost_since),
+        restored_at: moment::text(fence.restored_at),
+        until: moment::text(fence.until),
+    });
+    Ok(StatusView {
+        healthy: problems.is_empty(),
+        problems,
+        store: StoreView { kind: store.name().to_owned(), durability: store.durability().0.to_owned(), clock_trusted },
+        counts: counted.counts,
+        oldest_unknown_since: counted.oldest_unknown.map(moment::text),
+        fence,
+        now: moment::text(counted.now.at),
+    })
+}
+
+async fn count(store: &AnyStore) -> Result<Counted, DeskError> {
+    let states: Vec<State> = State::ALL.into_iter().filter(|state| state.is_unfinished()).collect();
+    let mut counted = Counted::default();
+    let mut after: Option<Cursor> = None;
+    for _ in 0..PAGES_MAX {
+        let query = Scan { states: states.clone(), after, limit: PAGE_ENTRIES_MAX, ..Scan::default() };
+        let page = store.scan(&query).await?;
+        counted.now = page.now;
+        counted.damaged += page.damaged.len() as u64;
+        page.entries.iter().for_each(|entry| counted.add(entry));
+        after = page.next;
+        if after.is_none() {
+            return Ok(counted);
+        }
+    }
+    counted.counts.capped = true;
+    Ok(counted)
+}
+
+impl Counted {
+    fn add(&mut self, entry: &Entry) {
+        let stored = &entry.stored;
+        match stored.record.state {
+            State::Ready => self.counts.ready += 1,
+            State::Running => {
+                self.counts.running += 1;
+                let ended = stored.due_at().is_some_and(|due_at| due_at.plus_ms(UNSWEPT_MS_MAX) < self.now.at);
+                self.unswept += u64::from(ended);
+            }
+            State::Unknown => {
+                self.counts.unknown += 1;
+                let since = stored.doubted_since().unwrap_or(stored.stamped_at);
+                self.oldest_unknown = Some(self.oldest_unknown.map_or(since, |oldest| oldest.min(since)));
+            }
+            State::Dead => self.counts.dead += 1,
+            State::Completed | State::Expired => {}
+        }
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let mut problems = Vec::new();
+        let CountsView { dead, unknown, .. } = self.counts;
+        if dead > 0 {
+            problems
+                .push(format!("{dead} dead: automation gave up; see `hapax keys list --state dead` and resolve them"));
+        }
+        let age_ms = self.oldest_unknown.map_or(0, |since| since.ms_until(self.now.at));
+        if age_ms > UNKNOWN_AGE_MS_MAX {
+            let minutes = age_ms / 60_000;
+            problems.push(format!(
+                "{unknown} unknown, the oldest for {minutes} minutes; see `hapax keys list --state unknown` and resolve them"
+            ));
+        }
+        if self.unswept > 0 {
+            let unswept = self.unswept;
+            problems
+                .push(format!("{unswept} running with a lease that ended over a minute ago: no node looks after them"));
+        }
+        if self.damaged > 0 {
+            let damaged = self.damaged;
+            problems.push(format!("{damaged} cannot be read: what is stored was altered or damaged; restore a backup"));
+        }
+        problems
+    }
+}

@@ -1,0 +1,73 @@
+//! What a node does beside requests: lapse, reap, reconcile, count what waits, and watch the fence.
+//!
+//! Every node does all of it; the swap decides who was first. The roles themselves are in the library. They begin when the
+//! node serves, and end when it drains.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use hapax::http::IdempotencyLayer;
+use hapax::sweep::{self, Left, Pace};
+use hapax::{fence, lapse, reap, reconcile, survey};
+use hapax_core::clock::Timestamp;
+use hapax_core::store::StoreError;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config;
+use crate::run::probe::{Current, Probes};
+use crate::run::store::AnyStore;
+
+/// How long after its start a node looks again whether a fence stands.
+const FENCE_FIRST: Duration = Duration::from_millis(100);
+
+/// The roles of a node, while they run.
+pub(super) struct Background {
+    ending: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Background {
+    /// Starts every role.
+    pub(super) fn start(
+        layer: &IdempotencyLayer<AnyStore>,
+        config: &config::Background,
+        probes: &Arc<ArcSwap<Probes>>,
+    ) -> Self {
+        let (ending, tasks) = (CancellationToken::new(), TaskTracker::new());
+        let config::Background { sweep_every, reap_every, reconcile_every } = *config;
+        let (engine, end) = (Arc::clone(layer.engine()), ending.clone());
+        tasks.spawn(async move { lapse::run(&engine, sweep_every, &end).await });
+        let (engine, end) = (Arc::clone(layer.engine()), ending.clone());
+        tasks.spawn(async move { reap::run(&engine, reap_every, &end).await });
+        let (engine, end, probes) = (Arc::clone(layer.engine()), ending.clone(), Current(Arc::clone(probes)));
+        tasks.spawn(async move { reconcile::run(&engine, &probes, reconcile_every, &end).await });
+        let (engine, end) = (Arc::clone(layer.engine()), ending.clone());
+        tasks.spawn(async move { survey::run(engine.store(), reconcile_every, &end).await });
+        let (layer, end) = (layer.clone(), ending.clone());
+        tasks.spawn(async move { watch_fence(&layer, sweep_every, &end).await });
+        tasks.close();
+        Self { ending, tasks }
+    }
+
+    /// Ends every role. What one has begun to write is written or not; another node, or the next start, goes on from there.
+    pub(super) async fn stop(&self) {
+        self.ending.cancel();
+        self.tasks.wait().await;
+    }
+}
+
+/// The fence that stands, whatever the time: whether it still holds a key is judged by the store's time at the claim.
+pub(super) async fn standing_fence(store: &AnyStore) -> Result<Option<fence::Fence>, StoreError> {
+    fence::standing(store, Timestamp::default()).await
+}
+
+/// An operator may raise or lift a fence while nodes run.
+async fn watch_fence(layer: &IdempotencyLayer<AnyStore>, every: Duration, ending: &CancellationToken) {
+    let look = || async {
+        layer.set_fence(standing_fence(layer.engine().store()).await?);
+        Ok(Left::default())
+    };
+    sweep::repeat("fence", Pace { every, between: FENCE_FIRST.min(every) }, ending, look).await;
+}

@@ -1,0 +1,188 @@
+//! The proxy's probe: one GET that tells what became of a request, per route as configured.
+//!
+//! Whatever is not exactly as configured cannot tell: another status, a redirect (which is not followed), an answer that
+//! breaks off, is too large, or whose JSON does not say what it should. When to ask is the library's business.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use hapax::http::{ROUTE_LABEL, Routes, outcome_of};
+use hapax::reconcile::{Plan, Probe, Probed};
+use hapax_core::address::Address;
+use hapax_core::record::{Body as Recorded, Outcome, Record};
+use http::header::{ACCEPT_ENCODING, HeaderValue};
+use http::response::Parts;
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Limited};
+
+use crate::config::policy::Policy;
+use crate::config::{self, Config, Piece, ProbeAnswer, Sign, Template};
+use crate::proxy::{Body, Failure, Upstream};
+use crate::run::StartError;
+use crate::run::node::upstream_at;
+
+/// The largest answer of a probe. It is about one request.
+const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+/// The route of records that name none: they are older than the label.
+const DEFAULT_ROUTE: &str = "default";
+
+/// The probes of all routes.
+pub(super) struct Probes {
+    by_route: BTreeMap<Arc<str>, RouteProbe>,
+    upstream: Arc<ArcSwap<Upstream>>,
+}
+
+struct RouteProbe {
+    plan: Plan,
+    probe: config::Probe,
+    /// Asked instead of the upstream.
+    elsewhere: Option<Upstream>,
+}
+
+impl Probes {
+    /// As the configuration says.
+    pub(super) fn new(config: &Config, upstream: &Arc<ArcSwap<Upstream>>) -> Result<Self, StartError> {
+        let named = config.routes.iter().map(|route| (Routes::name(&route.methods, &route.path), &route.policy));
+        let all = named.chain([(Arc::from(DEFAULT_ROUTE), &config.defaults)]);
+        let mut by_route = BTreeMap::new();
+        for (name, policy) in all {
+            if let Some(probe) = RouteProbe::new(policy, config)? {
+                by_route.insert(name, probe);
+            }
+        }
+        Ok(Self { by_route, upstream: Arc::clone(upstream) })
+    }
+
+    fn of(&self, record: &Record) -> Option<&RouteProbe> {
+        let named = record.labels.iter().find(|label| label.name == ROUTE_LABEL);
+        self.by_route.get(named.map_or(DEFAULT_ROUTE, |label| &label.value))
+    }
+}
+
+impl RouteProbe {
+    fn new(policy: &Policy, config: &Config) -> Result<Option<Self>, StartError> {
+        let Some(probe) = policy.probe.clone() else { return Ok(None) };
+        let plan = Plan {
+            settle_after: policy.settle_after,
+            attempts_max: policy.probe_attempts.get(),
+            backoff: policy.probe_backoff,
+            timeout: probe.timeout,
+        };
+        let elsewhere = probe.url.as_ref().map(|url| upstream_at(url, config)).transpose()?;
+        Ok(Some(Self { plan, probe, elsewhere }))
+    }
+
+    async fn ask(&self, upstream: &Upstream, at: &Address, record: &Record) -> Result<Probed, String> {
+        let request = self.request(at, record)?;
+        let response = self.elsewhere.as_ref().unwrap_or(upstream).send(request).await;
+        if let Some(Failure::NothingSent { why } | Failure::Doubt { why }) = response.extensions().get() {
+            return Err((*why).to_owned());
+        }
+        let (head, body) = response.into_parts();
+        let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+        let body = body.map_err(|_| "the answer broke off, or is larger than 1 MiB".to_owned())?.to_bytes();
+        self.meaning(&head, &body)
+    }
+
+    fn request(&self, at: &Address, record: &Record) -> Result<Request<Body>, String> {
+        let path = filled(&self.probe.get, at, record)?;
+        let path: Uri = path.parse().map_err(|_| "the path of the probe is no path".to_owned())?;
+        let mut request = Request::new(Body::empty());
+        *request.uri_mut() = path;
+        // What is recorded must be what every retry can read.
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if let Some((name, secret)) = &self.probe.header {
+            let value = HeaderValue::from_str(secret.expose());
+            let mut value = value.map_err(|_| "the value of the probe's header is none".to_owned())?;
+            value.set_sensitive(true);
+            request.headers_mut().insert(name.clone(), value);
+        }
+        Ok(request)
+    }
+
+    fn meaning(&self, head: &Parts, body: &Bytes) -> Result<Probed, String> {
+        let means = |sign: &Sign| sign_matches(sign, head.status, body);
+        let probe = &self.probe;
+        match (means(&probe.happened), means(&probe.did_not_happen), means(&probe.declined)) {
+            (true, false, false) => Ok(Probed::Happened(Arc::new(self.outcome(head, body)))),
+            (false, true, false) => Ok(Probed::DidNotHappen),
+            (false, false, true) => Ok(Probed::Happened(Arc::new(declined(head, body)))),
+            (false, false, false) => Err(format!("status {} and its body say none of what is configured", head.status)),
+            _ => Err(format!("status {} and its body say several things at once", head.status)),
+        }
+    }
+
+    fn outcome(&self, head: &Parts, body: &Bytes) -> Outcome {
+        match self.probe.answer {
+            ProbeAnswer::Probe => outcome_of(head, body),
+            ProbeAnswer::ProbeAs(status) => Outcome { status: status.as_u16(), ..outcome_of(head, body) },
+            ProbeAnswer::Stored(status) => {
+                Outcome { status: status.as_u16(), headers: Vec::new(), body: Recorded::Kept(Vec::new()) }
+            }
+        }
+    }
+}
+
+/// A definite failure must not look like a success to whoever retries.
+fn declined(head: &Parts, body: &Bytes) -> Outcome {
+    let outcome = outcome_of(head, body);
+    if outcome.status < 400 { Outcome { status: StatusCode::PAYMENT_REQUIRED.as_u16(), ..outcome } } else { outcome }
+}
+
+fn sign_matches(sign: &Sign, status: StatusCode, body: &[u8]) -> bool {
+    let says = |condition: &config::Condition| {
+        let document: serde_json::Value = serde_json::from_slice(body).ok()?;
+        let found = match document.pointer(condition.pointer.as_str())? {
+            serde_json::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        Some(found == condition.equals)
+    };
+    sign.statuses.contains(&status) && sign.condition.as_ref().is_none_or(|condition| says(condition).unwrap_or(false))
+}
+
+/// The path with what is known of the record, percent-encoded.
+fn filled(template: &Template, at: &Address, record: &Record) -> Result<String, String> {
+    let mut path = String::new();
+    for piece in template.pieces() {
+        match piece {
+            Piece::Literal(text) => path.push_str(text),
+            Piece::Key => encode(&mut path, at.key().as_str()),
+            Piece::Scope => encode(&mut path, at.scope().as_str()),
+            Piece::Label(name) => {
+                let label = record.labels.iter().find(|label| label.name == *name);
+                let label = label.ok_or_else(|| format!("the record has no label `{name}`, which the probe needs"))?;
+                encode(&mut path, &label.value);
+            }
+        }
+    }
+    Ok(path)
+}
+
+fn encode(path: &mut String, text: &str) {
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => path.push(char::from(byte)),
+            other => path.push_str(&format!("%{other:02X}")),
+        }
+    }
+}
+
+/// The probes as the last reload left them.
+pub(super) struct Current(pub(super) Arc<ArcSwap<Probes>>);
+
+impl Probe for Current {
+    fn plan(&self, _: &Address, record: &Record) -> Option<Plan> {
+        self.0.load().of(record).map(|probe| probe.plan)
+    }
+
+    async fn ask(&self, at: &Address, record: &Record) -> Probed {
+        let probes = self.0.load_full();
+        let Some(probe) = probes.of(record) else { return Probed::CannotTell("the route has no probe".to_owned()) };
+        let upstream = probes.upstream.load_full();
+        probe.ask(&upstream, at, record).await.unwrap_or_else(Probed::CannotTell)
+    }
+}

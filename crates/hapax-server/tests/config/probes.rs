@@ -1,0 +1,152 @@
+//! Probes in the configuration: what is read, what is refused, and that no secret is shown.
+
+use std::time::Duration;
+
+use hapax_server::config::ProbeAnswer;
+use http::StatusCode;
+
+use crate::setup::{file, problem, without_file};
+
+const MINIMAL: &str = r#"{ get = "/payments?key={key}" }"#;
+
+#[test]
+fn a_probe_needs_little_and_is_inherited() {
+    let config = file(&format!("[defaults]\nprobe = {MINIMAL}\n[[route]]\npath = \"/a\"\n")).load();
+    let probe = config.routes[0].policy.probe.clone().unwrap();
+    assert_eq!(config.defaults.probe.as_ref(), Some(&probe));
+    assert_eq!(
+        (probe.happened.statuses, probe.did_not_happen.statuses),
+        (vec![StatusCode::OK], vec![StatusCode::NOT_FOUND])
+    );
+    assert_eq!((probe.declined.statuses, probe.answer), (vec![], ProbeAnswer::Probe));
+    assert_eq!((probe.timeout, probe.header, probe.url), (Duration::from_secs(10), None, None));
+}
+
+#[test]
+fn a_route_may_do_without_the_probe_of_the_defaults() {
+    let config = file(&format!("[defaults]\nprobe = {MINIMAL}\n[[route]]\npath = \"/a\"\nprobe = \"off\"\n")).load();
+    assert_eq!(config.routes[0].policy.probe, None);
+}
+
+#[test]
+fn statuses_may_be_a_number_or_several_in_a_text() {
+    let config = file("[defaults]\nprobe = { get = \"/{key}\", happened = \"200, 201\", did_not_happen = 410 }").load();
+    let probe = config.defaults.probe.unwrap();
+    assert_eq!(probe.happened.statuses, [StatusCode::OK, StatusCode::CREATED]);
+    assert_eq!(probe.did_not_happen.statuses, [StatusCode::GONE]);
+}
+
+#[test]
+fn the_secret_of_a_probe_is_read_from_its_file_and_shown_nowhere() {
+    let setup = without_file();
+    let token = setup.write("token", "Bearer hunter2\n", 0o600);
+    let text = format!(
+        "[defaults]\nprobe = {{ get = \"/{{key}}\", header = \"Authorization\", value_file = \"{}\" }}\n",
+        token.display()
+    );
+    let named = file(&text);
+    let config = named.load();
+    assert_eq!(config.defaults.probe.as_ref().unwrap().header.as_ref().unwrap().1.expose(), "Bearer hunter2");
+    assert!(!format!("{config:?}").contains("hunter2"));
+    let shown = named.told("defaults.probe");
+    assert!(
+        shown.contains("header = \"authorization\", value = \"(hidden)\"") && !shown.contains("hunter2"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_probe_that_cannot_be_is_refused_with_what_to_write() {
+    for (table, why) in [
+        ("{}", "has no `get`; write the path to ask, such as \"/payments?idempotency_key={key}\""),
+        (
+            r#"{ get = "payments" }"#,
+            "has the `get` \"payments\"; write a path such as \"/payments?idempotency_key={key}\"",
+        ),
+        (r#"{ get = "/payments" }"#, "has a `get` that names no request; put {key} or {label:NAME} into it"),
+        (r#"{ get = "/{id}" }"#, "has a `get` with {id}; there are {key}, {scope} and {label:NAME}"),
+        (r#"{ get = "/{key" }"#, "has a `get` with a { that is not closed; write {key}"),
+        (r#"{ get = "/{key}", hapened = "200" }"#, "has the unknown key `hapened`; did you mean `happened`?"),
+        (
+            r#"{ get = "/{key}", happened = "302" }"#,
+            "has `happened` = \"302\"; write statuses such as \"200\" or \"200,201\", no redirects",
+        ),
+        (
+            r#"{ get = "/{key}", happened_if = "status" }"#,
+            "has `happened_if` = \"status\"; write a JSON pointer and a value, such as \"/status=succeeded\"",
+        ),
+        (r#"{ get = "/{key}", declined_if = "/a=b" }"#, "has `declined_if` without `declined`; name its statuses too"),
+        (
+            r#"{ get = "/{key}", declined = "200", declined_if = "/a=b" }"#,
+            "gives 200 OK two meanings; tell them apart by `happened_if`, `did_not_happen_if` or `declined_if`",
+        ),
+        (
+            r#"{ get = "/{key}", answer = "stored:404" }"#,
+            "has `answer` = \"stored:404\"; write \"probe\", \"probe:201\" (its body, with that status) or \"stored:201\" \
+             (no body)",
+        ),
+        (r#"{ get = "/{key}", header = "X" }"#, "has a `header` without a value; name its file in `value_file`"),
+        (r#"{ get = "/{key}", value = "x" }"#, "has a value without a `header`; name the header field"),
+        (
+            r#"{ get = "/{key}", url = "https://bank.example/v1" }"#,
+            "has a `url` that is not scheme, host and port; write such as \"https://bank.example\", and the path into \
+             `get`",
+        ),
+        (r#"{ get = "/{key}", timeout = 5 }"#, "has a `timeout` that is no duration; write such as \"10s\""),
+    ] {
+        let problem = problem(&format!("[defaults]\nprobe = {table}\n"));
+        assert_eq!(problem, format!("hapax.toml:2: `defaults.probe` {why}"));
+    }
+    assert_eq!(
+        problem("[[route]]\npath = \"/a\"\nprobe = 7"),
+        "hapax.toml:3: `route.probe` must be a table such as { get = \"/payments?idempotency_key={key}\" }, or \"off\", \
+         not 7"
+    );
+}
+
+#[test]
+fn a_probe_that_would_be_believed_too_early_is_refused() {
+    assert_eq!(
+        problem(&format!("[defaults]\nprobe = {MINIMAL}\nsettle_after = \"59s\"")),
+        "hapax.toml:3: `settle_after` is 59s, shorter than `upstream.answer_timeout`, 1m: a probe would be believed while \
+         the upstream may still be at work; raise it"
+    );
+    file("[defaults]\nsettle_after = \"59s\"").load();
+}
+
+#[test]
+fn a_probe_that_asks_for_a_label_nobody_records_is_refused() {
+    let asks = |labels: &str| format!("[defaults]\nprobe = {{ get = \"/{{label:order}}\" }}\nlabels = {labels}");
+    assert_eq!(problem(&asks("{}")), "hapax.toml:2: `probe` asks for the label `order`, which `labels` does not have");
+    file(&asks("{ order = \"request:/order\" }")).load();
+    file("[defaults]\nprobe = { get = \"/{label:request-id}\" }").load();
+}
+
+#[test]
+fn the_labels_that_every_record_has_are_taken() {
+    assert_eq!(
+        problem("[defaults]\nlabels = { route = \"request:/r\" }"),
+        "hapax.toml:2: `labels` has the name \"route\", which hapax gives every record itself; choose another"
+    );
+}
+
+#[test]
+fn a_secret_in_a_file_that_anyone_can_read_is_refused() {
+    let mut setup = without_file();
+    let text = "[defaults]\nprobe = { get = \"/{key}\", header = \"X-Token\", value = \"hunter2\" }\n";
+    setup.sources.file = Some(setup.write("hapax.toml", text, 0o644));
+    assert_eq!(
+        setup.problems(),
+        ["hapax.toml:2: `probe` holds a secret, and anyone on this machine can read the file; name a file of its own \
+             in `value_file`"]
+    );
+}
+
+#[test]
+fn a_probe_cannot_be_set_by_a_variable() {
+    let problems = without_file().variable("HAPAX_DEFAULTS_PROBE", "get=/x").problems();
+    assert_eq!(
+        problems,
+        ["HAPAX_DEFAULTS_PROBE: `defaults.probe` is a table, and cannot be set by a variable; write it into the file"]
+    );
+}

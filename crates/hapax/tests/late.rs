@@ -1,0 +1,211 @@
+//! What the layer does after a crash, a pause or a restore: late truth, held-up processes, fences, and labels to find a
+//! record by.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::body::Body;
+use common::{Fickle, Got, Work, app, layer, request, send};
+use hapax::fence::Fence;
+use hapax::http::{Guard, IdempotencyLayer, LateTruth, Pattern, RequestId, Route};
+use hapax::lapse;
+use hapax_core::address::{Address, Id};
+use hapax_core::clock::Timestamp;
+use hapax_core::record::{Body as Recorded, OnLapse, Outcome, State, Stored};
+use hapax_core::store::{Scan, Store};
+use hapax_core::transition::{Answer, Event, Resolution};
+use http::{Method, Request};
+
+const LEASE_MS: u64 = 30_000;
+
+/// Keeps what it is told.
+#[derive(Clone, Default)]
+struct Told(Arc<Mutex<Vec<(Id, u32, LateTruth)>>>);
+
+impl Guard for Told {
+    fn late_truth(&self, at: &Address, attempt: u32, truth: LateTruth) {
+        self.0.lock().unwrap().push((*at.id(), attempt, truth));
+    }
+}
+
+impl Told {
+    fn truths(&self) -> Vec<(u32, LateTruth)> {
+        self.0.lock().unwrap().iter().map(|(_, attempt, truth)| (*attempt, *truth)).collect()
+    }
+}
+
+async fn the_record(store: &Fickle) -> (Address, Stored) {
+    let mut page = store.scan(&Scan { limit: 10, ..Scan::default() }).await.unwrap();
+    assert_eq!(page.entries.len(), 1);
+    let entry = page.entries.remove(0);
+    (entry.address, entry.stored)
+}
+
+/// A first request that is being carried out, and whose lease lapses meanwhile.
+struct Lapsed {
+    store: Fickle,
+    layer: IdempotencyLayer<Fickle>,
+    work: Work,
+    told: Told,
+    first: tokio::task::JoinHandle<Got>,
+}
+
+async fn lapsed(route: Route) -> Lapsed {
+    let (store, work, told) = (Fickle::default(), Work::held(), Told::default());
+    let layer = layer(&store).with_default_route(route).with_guard(told.clone());
+    let service = app(&work, layer.clone());
+    let first = tokio::spawn(async move { send(&service, request("/pay", "k-1")).await });
+    work.has_begun().await;
+    store.clock.advance_ms(LEASE_MS);
+    Lapsed { store, layer, work, told, first }
+}
+
+impl Lapsed {
+    async fn resolve(&self, resolution: Resolution<'_>) {
+        assert_eq!(lapse::run_once(self.layer.engine(), 10).await.unwrap().lapsed, 1);
+        let (at, _) = the_record(&self.store).await;
+        let event = Event::Resolve { resolution, attempt: Some(1) };
+        assert_eq!(self.layer.engine().apply(&at, &event, None).await.unwrap().answer, Answer::Done);
+    }
+}
+
+#[tokio::test]
+async fn a_completion_after_did_not_happen_is_stored_and_reported() {
+    let lapsed = lapsed(Route::new()).await;
+    lapsed.resolve(Resolution::DidNotHappen).await;
+    lapsed.work.let_go();
+    let first = lapsed.first.await.unwrap();
+    assert_eq!((first.status, first.body.as_str()), (201, "paid, run 1"));
+    assert_eq!(lapsed.told.truths(), [(1, LateTruth::Contradicted)]);
+    assert_eq!(the_record(&lapsed.store).await.1.record.state, State::Completed);
+    assert!(send(&app(&lapsed.work, lapsed.layer), request("/pay", "k-1")).await.is_replay());
+}
+
+#[tokio::test]
+async fn a_completion_after_a_verdict_changes_no_answer_and_is_reported() {
+    let lapsed = lapsed(Route::new()).await;
+    let said =
+        Arc::new(Outcome { status: 200, headers: Vec::new(), body: Recorded::Kept(b"as the bank says".to_vec()) });
+    lapsed.resolve(Resolution::Happened(&said)).await;
+    lapsed.work.let_go();
+    let first = lapsed.first.await.unwrap();
+    assert_eq!((first.status, first.code().as_str()), (409, "outcome-unknown"), "a retry would get another answer");
+    assert_eq!(lapsed.told.truths(), [(1, LateTruth::Overruled)]);
+    let retry = send(&app(&lapsed.work, lapsed.layer), request("/pay", "k-1")).await;
+    assert_eq!((retry.status, retry.body.as_str()), (200, "as the bank says"));
+}
+
+#[tokio::test]
+async fn a_completion_that_another_attempt_took_over_is_reported() {
+    let lapsed = lapsed(Route::new().with_on_lapse(OnLapse::Rerun)).await;
+    let service = app(&lapsed.work, lapsed.layer.clone());
+    let second = tokio::spawn(async move { send(&service, request("/pay", "k-1")).await });
+    lapsed.work.has_begun().await;
+    lapsed.work.let_go();
+    lapsed.work.let_go();
+    let codes = [lapsed.first.await.unwrap().status, second.await.unwrap().status];
+    assert_eq!(codes, [409, 201]);
+    assert_eq!(lapsed.told.truths(), [(1, LateTruth::DoubleRun)]);
+}
+
+#[tokio::test]
+async fn a_completion_of_ones_own_doubt_is_no_news() {
+    let lapsed = lapsed(Route::new()).await;
+    assert_eq!(lapse::run_once(lapsed.layer.engine(), 10).await.unwrap().lapsed, 1);
+    lapsed.work.let_go();
+    assert_eq!(lapsed.first.await.unwrap().status, 201);
+    assert_eq!(lapsed.told.truths(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_was_held_up_after_its_claim_sends_nothing() {
+    let (store, work) = (Fickle::default(), Work::default());
+    let service = app(&work, layer(&store));
+    *store.pause_next.lock().unwrap() = Some(Duration::from_millis(LEASE_MS));
+    let first = send(&service, request("/pay", "k-1")).await;
+    assert_eq!((first.status, first.code().as_str(), work.runs()), (503, "store-unavailable", 0));
+    assert_eq!(the_record(&store).await.1.record.error.as_deref(), Some("held-up"));
+    let retry = send(&service, request("/pay", "k-1")).await;
+    assert_eq!((retry.status, work.runs()), (201, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_store_alone_is_no_reason_to_give_up() {
+    let (store, work) = (Fickle::default(), Work::default());
+    *store.pause_next.lock().unwrap() = Some(Duration::from_millis(LEASE_MS / 3));
+    assert_eq!(send(&app(&work, layer(&store)), request("/pay", "k-1")).await.status, 201);
+}
+
+fn labels(stored: &Stored) -> Vec<(&str, &str)> {
+    stored.record.labels.iter().map(|label| (label.name.as_str(), label.value.as_str())).collect()
+}
+
+fn numbered(path: &str) -> Request<Body> {
+    let mut request = request(path, "k-1");
+    request.extensions_mut().insert(RequestId("r-7".into()));
+    request
+}
+
+#[tokio::test]
+async fn a_record_can_be_found_by_its_route_and_its_request() {
+    let (store, work) = (Fickle::default(), Work::default());
+    let pattern: Pattern = "/status/{status}".parse().unwrap();
+    let layer = layer(&store).with_route(&[Method::POST, Method::PUT], pattern, Route::new());
+    send(&app(&work, layer), numbered("/status/200")).await;
+    let (_, stored) = the_record(&store).await;
+    assert_eq!(labels(&stored), [("route", "POST,PUT /status/{status}"), ("request-id", "r-7")]);
+}
+
+#[tokio::test]
+async fn a_record_of_no_route_is_of_the_default_one() {
+    let (store, work) = (Fickle::default(), Work::default());
+    send(&app(&work, layer(&store)), request("/pay", "k-1")).await;
+    assert_eq!(labels(&the_record(&store).await.1), [("route", "default")]);
+}
+
+/// Stands from now on for an hour.
+fn fence(store: &Fickle) -> Fence {
+    let now = hapax_core::clock::Clock::read(&store.clock).wall_ms;
+    let at = Timestamp::from_ms;
+    Fence { lost_since: at(now - 60_000), restored_at: at(now), until: at(now + 3_600_000) }
+}
+
+#[tokio::test]
+async fn behind_a_fence_a_key_that_may_be_lost_runs_only_once_it_is_known_not_to_have() {
+    let (store, work) = (Fickle::default(), Work::default());
+    let layer = layer(&store);
+    let service = app(&work, layer.clone());
+    layer.set_fence(Some(fence(&store)));
+    for _ in 0..2 {
+        let refused = send(&service, request("/pay", "k-1")).await;
+        assert_eq!((refused.status, refused.code().as_str(), work.runs()), (409, "outcome-unknown", 0));
+    }
+    let (at, stored) = the_record(&store).await;
+    assert_eq!((stored.record.state, stored.record.attempt), (State::Unknown, 0));
+    let event = Event::Resolve { resolution: Resolution::DidNotHappen, attempt: Some(0) };
+    layer.engine().apply(&at, &event, None).await.unwrap();
+    assert_eq!((send(&service, request("/pay", "k-1")).await.status, work.runs()), (201, 1));
+    assert!(send(&service, request("/pay", "k-1")).await.is_replay(), "what is recorded is replayed");
+}
+
+#[tokio::test]
+async fn behind_a_fence_a_key_made_later_and_one_that_was_not_lost_pass() {
+    let (store, work) = (Fickle::default(), Work::default());
+    let layer = layer(&store);
+    let service = app(&work, layer.clone());
+    send(&service, request("/pay", "kept")).await;
+    let fence = fence(&store);
+    layer.set_fence(Some(fence));
+    assert!(send(&service, request("/pay", "kept")).await.is_replay());
+    let hex = format!("{:012x}", fence.restored_at.as_ms() + 600_000);
+    let later = format!("{}-{}-7000-8000-000000000000", &hex[..8], &hex[8..]);
+    assert_eq!(send(&service, request("/pay", &later)).await.status, 201);
+    store.clock.advance_ms(3_600_000);
+    assert_eq!(send(&service, request("/pay", "other")).await.status, 201, "a fence falls by itself");
+    layer.set_fence(None);
+    assert_eq!(send(&service, request("/pay", "another")).await.status, 201);
+}
