@@ -6,6 +6,7 @@
 //! looks like (503 with `Retry-After`) is the caller's business.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +29,10 @@ pub struct Breaker {
 struct Shared {
     failures_max: u32,
     pause: Duration,
+    /// True while it is closed and the last claim went well, which is nearly always: no lock is taken and no clock read then.
+    calm: AtomicBool,
+    /// The one of `inner`, for permits given while it is calm.
+    generation: AtomicU64,
     inner: Mutex<Inner>,
 }
 
@@ -73,7 +78,8 @@ impl Breaker {
         let inner = Inner { state: State::Closed { failures: 0 }, generation: 0, random: seed };
         show(false);
         let (failures_max, pause) = (failures_max.max(1), pause.min(PAUSE_MAX));
-        Self { shared: Arc::new(Shared { failures_max, pause, inner: Mutex::new(inner) }) }
+        let (calm, generation) = (AtomicBool::new(true), AtomicU64::new(inner.generation));
+        Self { shared: Arc::new(Shared { failures_max, pause, calm, generation, inner: Mutex::new(inner) }) }
     }
 
     /// May a claim be tried now?
@@ -82,7 +88,7 @@ impl Breaker {
     ///
     /// The breaker is open: how long to wait before trying again.
     pub fn admit(&self) -> Result<Permit, Duration> {
-        self.admit_at(Instant::now())
+        self.shared.calm_permit().map_or_else(|| self.admit_at(Instant::now()), Ok)
     }
 
     /// [`Breaker::admit`] at a given time.
@@ -101,7 +107,7 @@ impl Breaker {
             }
         }
         let generation = inner.generation;
-        drop(inner);
+        self.shared.publish(&inner);
         Ok(Permit { shared: Arc::clone(&self.shared), generation, reported: false })
     }
 
@@ -136,7 +142,11 @@ impl fmt::Debug for Breaker {
 
 impl Permit {
     /// Says whether the store answered. A refusal by rule, such as a mismatch, is an answer: `ok` is true.
-    pub fn report(self, ok: bool) {
+    pub fn report(mut self, ok: bool) {
+        if ok && self.shared.calm.load(Ordering::Acquire) {
+            self.reported = true;
+            return;
+        }
         self.report_at(ok, Instant::now());
     }
 
@@ -160,6 +170,7 @@ impl Permit {
                 tracing::info!("the store answers again: claims are admitted");
             }
         }
+        self.shared.publish(&inner);
     }
 }
 
@@ -175,6 +186,7 @@ impl Drop for Permit {
             let began = until.checked_sub(self.shared.pause).unwrap_or(until);
             inner.enter(State::Open { until: began });
         }
+        self.shared.publish(&inner);
     }
 }
 
@@ -187,6 +199,18 @@ impl fmt::Debug for Permit {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// After a change, before the lock is let go.
+    fn publish(&self, inner: &Inner) {
+        self.generation.store(inner.generation, Ordering::Release);
+        self.calm.store(matches!(inner.state, State::Closed { failures: 0 }), Ordering::Release);
+    }
+
+    /// Leave to try, where there is nothing to think about. A breaker that opens in this moment ignores what it reports.
+    fn calm_permit(self: &Arc<Self>) -> Option<Permit> {
+        let generation = self.generation.load(Ordering::Acquire);
+        self.calm.load(Ordering::Acquire).then(|| Permit { shared: Arc::clone(self), generation, reported: false })
     }
 
     fn open(&self, inner: &mut Inner, now: Instant) {

@@ -82,7 +82,7 @@ impl Callers {
     /// Counts one request of this caller; `caller` is its scope as text.
     pub fn count(&self, caller: &str, what: What) {
         let caller = digest_of_caller(caller);
-        let warning = self.lock().count(&caller, what, Instant::now());
+        let warning = self.lock().count(&caller, what, Instant::now);
         if let Some(Warning { mismatches, unsaid }) = warning {
             tracing::warn!(caller, mismatches, unsaid, "a caller uses known keys for other requests");
         }
@@ -143,7 +143,7 @@ struct Warnings {
 }
 
 impl Inner {
-    fn count(&mut self, digest: &str, what: What, now: Instant) -> Option<Warning> {
+    fn count(&mut self, digest: &str, what: What, now: impl FnOnce() -> Instant) -> Option<Warning> {
         let at = self.slot_of(digest);
         let slot = self.slots.get_mut(at)?;
         self.order.remove(&(slot.caller.total(), at));
@@ -153,7 +153,11 @@ impl Inner {
             What::Refusal => slot.caller.refusals += 1,
         }
         self.order.insert((slot.caller.total(), at));
-        if what != What::Mismatch || slot.warned_at.is_some_and(|last| now < last + WARN_EVERY) {
+        if what != What::Mismatch {
+            return None;
+        }
+        let now = now();
+        if slot.warned_at.is_some_and(|last| now < last + WARN_EVERY) {
             return None;
         }
         slot.warned_at = Some(now);
@@ -240,10 +244,10 @@ mod tests {
         let mut inner = Inner { tracked: 100, ..Inner::default() };
         let now = Instant::now();
         for nth in 0..1_000_000_u64 {
-            inner.count(&format!("made-up-{nth}"), What::Refusal, now);
+            inner.count(&format!("made-up-{nth}"), What::Refusal, || now);
             // Ten callers with two in a hundred of all requests each.
             if nth % 5 == 0 {
-                inner.count(&format!("busy-{}", nth / 5 % 10), What::Duplicate, now);
+                inner.count(&format!("busy-{}", nth / 5 % 10), What::Duplicate, || now);
             }
         }
         assert_eq!((inner.slots.len(), inner.by_digest.len(), inner.order.len()), (100, 100, 100));
@@ -271,13 +275,13 @@ mod tests {
     fn mismatches_are_warned_of_at_most_once_a_minute_per_caller() {
         let mut inner = Inner { tracked: 10, ..Inner::default() };
         let start = Instant::now();
-        assert_eq!(inner.count("a", What::Duplicate, start), None);
-        assert_eq!(inner.count("a", What::Mismatch, start), Some(Warning { mismatches: 1, unsaid: 0 }));
+        assert_eq!(inner.count("a", What::Duplicate, || start), None);
+        assert_eq!(inner.count("a", What::Mismatch, || start), Some(Warning { mismatches: 1, unsaid: 0 }));
         for second in 1..60 {
-            assert_eq!(inner.count("a", What::Mismatch, start + Duration::from_secs(second)), None);
+            assert_eq!(inner.count("a", What::Mismatch, || start + Duration::from_secs(second)), None);
         }
-        assert_eq!(inner.count("b", What::Mismatch, start), Some(Warning { mismatches: 1, unsaid: 0 }));
-        let next = inner.count("a", What::Mismatch, start + WARN_EVERY);
+        assert_eq!(inner.count("b", What::Mismatch, || start), Some(Warning { mismatches: 1, unsaid: 0 }));
+        let next = inner.count("a", What::Mismatch, || start + WARN_EVERY);
         assert_eq!(next, Some(Warning { mismatches: 61, unsaid: 0 }));
     }
 
@@ -285,9 +289,9 @@ mod tests {
     fn made_up_callers_do_not_fill_the_log() {
         let mut inner = Inner { tracked: 10, ..Inner::default() };
         let start = Instant::now();
-        let said = (0..10_000).filter(|nth| inner.count(&nth.to_string(), What::Mismatch, start).is_some()).count();
+        let said = (0..10_000).filter(|nth| inner.count(&nth.to_string(), What::Mismatch, || start).is_some()).count();
         assert_eq!(said, WARNINGS_MAX as usize);
-        let next = inner.count("later", What::Mismatch, start + WARN_EVERY);
+        let next = inner.count("later", What::Mismatch, || start + WARN_EVERY);
         assert_eq!(next.unwrap().unsaid, 10_000 - u64::from(WARNINGS_MAX));
     }
 }
