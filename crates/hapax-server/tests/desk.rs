@@ -523,8 +523,8 @@ async fn every_change_is_in_the_audit_log(rig: Rig) {
     let page = rig.desk.audit(None, None, 1).await.unwrap();
     assert_eq!(page.notes[0], *purged);
     assert_eq!(rig.desk.audit(None, page.next, 1).await.unwrap().notes[0], *resolved);
-    assert_eq!(rig.desk.audit(Some(&first), None, 10).await.unwrap().notes, [resolved.clone()]);
-    assert_eq!(rig.desk.audit(Some(&first[..8]), None, 10).await.unwrap().notes, [resolved.clone()]);
+    assert_eq!(rig.desk.audit(Some(&first), None, 10).await.unwrap().notes, std::slice::from_ref(resolved));
+    assert_eq!(rig.desk.audit(Some(&first[..8]), None, 10).await.unwrap().notes, std::slice::from_ref(resolved));
     assert_eq!(refused(rig.desk.audit(Some("k-1"), None, 10).await).0, DeskErrorKind::Invalid);
 }
 

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`view`] | what operators see and say |
 //! | [`direct`] | the operations on the store |
+//! | [`remote`] | the operations through a running node |
 //! | `search` | which records, page by page; `lookup`: by id |
 //! | `said` | what an operator says, checked; `refused`: why not, in words |
 //! | `survey` | how things stand |
@@ -16,6 +17,7 @@ pub mod direct;
 mod lookup;
 pub mod moment;
 mod refused;
+pub mod remote;
 mod said;
 mod search;
 mod shown;
