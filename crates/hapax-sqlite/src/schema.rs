@@ -115,6 +115,7 @@ fn migrate(tx: &Transaction<'_>, options: &Options) -> Result<(), StoreError> {
     }
     for migration in MIGRATIONS.iter().filter(|migration| migration.number > schema) {
         tx.execute_batch(migration.sql).map_err(failed)?;
+        hapax_core::failpoint!("migration");
         write_number(tx, "schema", migration.number).map_err(failed)?;
         write_number(tx, "min_reader", migration.min_reader).map_err(failed)?;
     }
