@@ -78,7 +78,7 @@ async fn open_store(config: &config::Store) -> Result<AnyStore, DeskError> {
 }
 
 /// Who acts: as they say, or the user of this host.
-pub(super) fn who(said: Option<&str>, environment: &[(String, String)]) -> String {
+pub(crate) fn who(said: Option<&str>, environment: &[(String, String)]) -> String {
     if let Some(said) = said {
         return said.to_owned();
     }

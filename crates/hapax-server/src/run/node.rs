@@ -183,8 +183,8 @@ impl Node {
         }
         self.layer.replace(settings);
         self.upstream.store(Arc::new(upstream));
-        self.access.store(Arc::new(settings::access(&new.admin)));
         self.probes.store(Arc::new(probes));
+        self.access.store(Arc::new(settings::access(&new.admin)));
         *current = new;
         tracing::info!("the configuration was reloaded");
         Ok(())
@@ -226,6 +226,7 @@ fn listen_options(config: &Config) -> ListenOptions {
         streams_max: server.h2_streams_max.get(),
         resets_max: server.h2_resets_max.get() as usize,
         trusted_peers: server.trusted_peers.clone(),
+        ..ListenOptions::default()
     }
 }
 
