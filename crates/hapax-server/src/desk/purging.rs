@@ -35,7 +35,7 @@ impl From<Entry> for Chosen {
 enum Purged {
     Done,
     /// It could not be touched.
-    Left(Option<Stored>),
+    Left(Option<Box<Stored>>),
     /// Somebody changed it after it was chosen.
     MovedOn,
 }
@@ -90,7 +90,7 @@ async fn apply(desk: &Direct, one: &Chosen, allow_rerun: bool, note: &Note) -> R
     let engine = Engine::new(pinned, tokens::random as tokens::Random);
     match engine.apply_noted(&one.at, &Event::Purge { allow_rerun }, None, note).await {
         Ok(reply) if reply.answer == Answer::Done => Ok(Purged::Done),
-        Ok(reply) => Ok(Purged::Left(reply.seen.stored)),
+        Ok(reply) => Ok(Purged::Left(reply.seen.stored.map(Box::new))),
         Err(error) if has_moved_on(&error) => Ok(Purged::MovedOn),
         Err(error) => Err(error.into()),
     }
