@@ -12,12 +12,12 @@ use std::thread;
 use std::time::Duration;
 
 use hapax_testkit::ledger::Behaviour;
-use hapax_testkit::raw_http::{Request, request};
+use hapax_testkit::raw_http::request;
 use hapax_testkit::wait::until;
 use hapax_testkit::{clients, needs_clients};
-use node::{Kept, on_both_stores, unkeyed};
+use node::{Kept, on_both_stores};
 use serde_json::{Value, json};
-use setup::{Desk, OPERATOR, VIEWER, audited, key_of, page, pay, start, start_with};
+use setup::{Desk, OPERATOR, VIEWER, audited, key_of, order, page, pay, start, start_with};
 
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -562,8 +562,4 @@ fn the_examples_of_the_page_work_as_written() {
     let retry = desk.node.send(&lost);
     assert_eq!((retry.status, retry.text().as_str()), (201, r#"{"payment": "p-1"}"#));
     desk.node.ledger.assert_once("k-lost");
-}
-
-fn order(key: &str, order: &str) -> Request {
-    unkeyed(&format!("{{\"order\":\"{order}\"}}")).header("Idempotency-Key", key)
 }

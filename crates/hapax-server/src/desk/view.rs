@@ -217,7 +217,7 @@ pub struct ResolutionRequest {
     pub verdict: String,
     /// The attempt that is meant. If the record is at another one, nothing is changed.
     #[serde(default, deserialize_with = "whole")]
-    #[schema(maximum = 4294967295_u32)]
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 4294967295_i64)]
     pub attempt: Option<u32>,
     /// The answer to replay: for `happened`, default 200 and no body; for `give-up`, default 500 and a problem document.
     #[serde(default)]
@@ -275,7 +275,7 @@ pub struct PurgeRequest {
     pub dry_run: bool,
     /// How many records the caller expects, from a dry run. If there are more now, nothing is changed.
     #[serde(default, deserialize_with = "whole")]
-    #[schema(maximum = 18446744073709551615_u64)]
+    #[schema(maximum = 9007199254740991_i64)]
     pub expect: Option<u64>,
     /// Why.
     #[schema(min_length = 1, pattern = r"^[^\x00]*[^\s\x00][^\x00]*$")]
@@ -335,6 +335,9 @@ pub struct AuditView {
     pub next: Option<u64>,
 }
 
+/// Larger whole numbers are not exact in JSON, so nobody can have meant one.
+const WHOLE_MAX: u64 = 9_007_199_254_740_991;
+
 /// Reads a whole number however it is spelled: to JSON `7` and `7.0` are the same.
 fn whole<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
@@ -344,7 +347,8 @@ where
     let Some(number) = Option::<serde_json::Number>::deserialize(from)? else { return Ok(None) };
     // A float is written with all its digits, so one that is not whole, or too large, is read as no number.
     let by_text = || (number.as_f64()? + 0.0).to_string().parse::<u64>().ok();
-    let whole = number.as_u64().or_else(by_text).and_then(|whole| T::try_from(whole).ok());
+    let whole = number.as_u64().or_else(by_text).filter(|whole| *whole <= WHOLE_MAX);
+    let whole = whole.and_then(|whole| T::try_from(whole).ok());
     whole.map(Some).ok_or_else(|| serde::de::Error::custom(format_args!("{number} is not a whole number in range")))
 }
 

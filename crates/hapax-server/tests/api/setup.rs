@@ -43,7 +43,12 @@ pub(crate) fn start_with(kept: Kept, change: impl FnOnce(Builder) -> Builder) ->
 
 /// A payment of alice's with that key, for the order `o-KEY`.
 pub(crate) fn pay(key: &str) -> Request {
-    unkeyed(&format!("{{\"order\":\"o-{key}\"}}")).header("Idempotency-Key", key)
+    order(key, &format!("o-{key}"))
+}
+
+/// The same for that order.
+pub(crate) fn order(key: &str, order: &str) -> Request {
+    unkeyed(&format!("{{\"order\":\"{order}\"}}")).header("Idempotency-Key", key)
 }
 
 fn write_secret(path: &Path, text: &str) {

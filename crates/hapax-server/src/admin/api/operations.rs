@@ -140,7 +140,10 @@ pub(super) async fn audit<D: Desk>(to: To<'_, D>) -> Result<String, Refusal> {
     post,
     path = "/v1/resolutions",
     operation_id = "resolve",
-    request_body = ResolutionRequest,
+    request_body(
+        content = ResolutionRequest,
+        example = json!({ "label": "order=4711", "verdict": "happened", "reason": "payment.succeeded, event evt_1" })
+    ),
     responses((status = 200, body = ChangeView, description = "It is recorded, now or before: `changed` says which."))
 )]
 pub(super) async fn resolve<D: Desk, B: Body<Data = Bytes>>(to: To<'_, D>, body: B) -> Result<String, Refusal> {
@@ -155,7 +158,10 @@ pub(super) async fn resolve<D: Desk, B: Body<Data = Bytes>>(to: To<'_, D>, body:
     post,
     path = "/v1/keys/purge",
     operation_id = "purgeKeys",
-    request_body = PurgeRequest,
+    request_body(
+        content = PurgeRequest,
+        example = json!({ "filter": { "states": ["completed"], "label": "order=4712" }, "dry_run": true, "reason": "wrong" })
+    ),
     responses((status = 200, body = PurgeView, description = "What was taken away."))
 )]
 pub(super) async fn purge<D: Desk, B: Body<Data = Bytes>>(to: To<'_, D>, body: B) -> Result<String, Refusal> {
