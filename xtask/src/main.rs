@@ -30,11 +30,14 @@ enum Bench {
     Stores(bench::Args),
     /// The proxy beside nginx: pass-through, first-time keys, replays, memory.
     Proxy(bench::proxy::Args),
+    /// The lapse sweep beside many completed records, or claims while expired ones are reaped.
+    Sweep(bench::sweep::Args),
 }
 
 fn main() {
     match Cli::parse().command {
         Command::Bench { what: Bench::Stores(args) } => bench::run(&args),
         Command::Bench { what: Bench::Proxy(args) } => bench::proxy::run(&args),
+        Command::Bench { what: Bench::Sweep(args) } => bench::sweep::run(&args),
     }
 }
