@@ -1,10 +1,13 @@
-//! Chores of the repository, as commands: `cargo xtask bench stores`, `cargo xtask bench proxy`.
+//! Chores of the repository, as commands: `cargo xtask bench stores`, `cargo xtask bench proxy`, `cargo xtask crash`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a chore that fails says where and stops")]
 
 mod bench;
+mod crash;
 #[cfg(test)]
 mod tidy;
+
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -22,6 +25,8 @@ enum Command {
         #[command(subcommand)]
         what: Bench,
     },
+    /// Kill the proxy at every point with random timings, and judge from outside.
+    Crash(crash::Args),
 }
 
 #[derive(Subcommand)]
@@ -34,10 +39,12 @@ enum Bench {
     Sweep(bench::sweep::Args),
 }
 
-fn main() {
+fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Bench { what: Bench::Stores(args) } => bench::run(&args),
         Command::Bench { what: Bench::Proxy(args) } => bench::proxy::run(&args),
         Command::Bench { what: Bench::Sweep(args) } => bench::sweep::run(&args),
+        Command::Crash(args) => return crash::run(&args),
     }
+    ExitCode::SUCCESS
 }

@@ -14,6 +14,7 @@
 //! | [`store`], [`codec`], [`clock`] | what a store must do, the bytes it keeps, the time it hands out |
 //! | [`memory`] | the reference store |
 //! | [`limits`] | every maximum, with its reason |
+//! | `failpoint` | where tests stop the process, to kill it there (feature `failpoints`) |
 //! | `conformance` | the cases every store must pass (feature `conformance`) |
 //!
 //! Start with [`engine`], which has an example.
@@ -25,6 +26,8 @@ pub mod codec;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod engine;
+#[doc(hidden)]
+pub mod failpoint;
 pub mod fingerprint;
 pub mod journal;
 pub mod limits;

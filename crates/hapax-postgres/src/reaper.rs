@@ -29,6 +29,7 @@ pub(crate) async fn reap(shared: &Shared, limit: u32) -> Result<u32, StoreError>
         shared.clock.heard(sent, row.try_get(0).unwrap_or(0));
         let count = row.try_get::<_, i64>(1).ok().and_then(|count| u32::try_from(count).ok()).unwrap_or(0);
         reaped += count;
+        hapax_core::failpoint!(async if count > 0 { "reap" } else { "idle-reap" });
         if count < slice {
             break;
         }

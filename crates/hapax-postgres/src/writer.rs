@@ -133,7 +133,13 @@ pub(crate) async fn attempt(
     let patience = held.patience();
     let question = question(&shared.statements, flights, &rows, held, &patience);
     let sent = shared.clock.sent();
-    let answer = connection.query(&question).await?;
+    let answer = hapax_core::failpoint_begun!(
+        hapax_core::failpoint::of_swaps(
+            flights.iter().map(|Flight { write, .. }| (write.expect.is_none(), u8::try_from(write.state).unwrap_or(0)))
+        ),
+        connection.query(&question)
+    )
+    .await?;
     let now_ms = answer.first().and_then(|row| row.try_get(0).ok());
     let now = now_ms.map(|now_ms| shared.clock.heard(sent, now_ms)).unwrap_or_default();
     Ok(answer.iter().filter_map(|row| read_done(row, now)).collect())

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{FlagValue, Sources};
+use crate::ledger::args::LedgerArgs;
 use crate::operate::args::Operation;
+use crate::store_files::args::StoreCommand;
 
 /// State-changing work, once: idempotency for any HTTP API
 #[derive(Debug, Parser)]
@@ -32,6 +34,14 @@ pub enum Command {
     },
     /// List the routes, and what is called without protection
     Routes(RoutesArgs),
+    /// Compare a provider's own records with hapax's, and settle what they decide
+    Reconcile(LedgerArgs),
+    /// Back up, restore and fence the store
+    Store {
+        /// Which of these.
+        #[command(subcommand)]
+        command: StoreCommand,
+    },
     /// What an operator does.
     #[command(flatten)]
     Operate(Operation),

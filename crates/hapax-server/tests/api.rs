@@ -431,6 +431,7 @@ fn what_makes_no_sense_is_refused_with_a_cause() {
         "/v1/keys?stat=unknown",
         "/v1/keys?state=unkown",
         "/v1/keys?state=",
+        "/v1/keys?state=dead&state=dead&state=dead&state=dead&state=dead&state=dead&state=dead",
         "/v1/keys?label=order",
         "/v1/keys?since=yesterday",
         "/v1/keys?find=%FF",

@@ -31,6 +31,7 @@ on_both_stores! {
     tail_follows_what_is_unfinished_until_it_is_interrupted
     a_person_at_a_terminal_is_asked
     a_store_that_is_not_there_is_not_made
+    every_command_works_through_a_node
 }
 
 const SOON: Duration = Duration::from_secs(20);
@@ -256,6 +257,11 @@ fn what_is_pasted_is_found_and_shown(kept: Kept) {
     let shown = said(&node, &["keys", "show", "order-17", "--body"]);
     assert!(shown.contains("\nfield           content-type: application/json\n"), "{shown}");
     assert!(shown.contains("\"method\":\"POST\""), "{shown}");
+    // The id that a refusal shows its client leads to the record.
+    node.ledger.next("order-19", Behaviour::Drop);
+    let request_id = node.send(&pay("order-19")).json()["request_id"].as_str().unwrap().to_owned();
+    assert_eq!(json(&node, &["keys", "show", &request_id])["key"].as_str(), Some("order-19"));
+    assert_eq!(records(&json(&node, &["keys", "list", &request_id])).len(), 1);
     let (code, told) = failed(&node, &["keys", "show", "order-"]);
     assert_eq!((code, told.contains("there is no such record")), (3, true), "{told}");
     assert_eq!(failed(&node, &["keys", "show", &"ab".repeat(32)]).0, 3);
@@ -448,6 +454,9 @@ fn tail_follows_what_is_unfinished_until_it_is_interrupted(kept: Kept) {
     let interrupt = Command::new("kill").args(["-INT", &tail.id().to_string()]).status().unwrap();
     assert!(interrupt.success());
     assert_eq!(tail.wait().unwrap().code(), Some(0));
+    let mut unread = command(&node, &["keys", "tail"]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(unread.stdout.take());
+    assert_eq!(unread.wait().unwrap().code(), Some(0), "nobody reads it any more");
     assert_eq!(failed(&node, &["keys", "tail", "--state", "completed"]).0, 2);
     assert_eq!(failed(&node, &["keys", "tail", "--every", "0"]).0, 2);
 }
@@ -579,4 +588,94 @@ fn every_help_fits_a_terminal_and_every_command_has_a_page() {
     std::fs::write(directory.path().join("hapax.bash"), script).unwrap();
     let checked = bash.args(["-n", "hapax.bash"]).current_dir(directory.path()).status();
     assert!(checked.is_ok_and(|status| status.success()));
+}
+
+// Through a node.
+
+const OPERATOR: &str = "operator-token-0123456789";
+const VIEWER: &str = "viewer-token-0123456789";
+
+/// `hapax` with those arguments through the node, with that token.
+fn through(node: &Node, token: Option<(&str, &str)>, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
+    command.args(arguments).args(["--admin", &format!("http://{}", node.hapax.admin())]);
+    // No store is to be found here.
+    let elsewhere = tempfile::tempdir().unwrap();
+    alone(&mut command, elsewhere.path());
+    let output = command.envs(token).output().unwrap();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+/// A file that only its owner can read.
+fn secret(directory: &Path, name: &str, token: &str) -> String {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = directory.join(name);
+    std::fs::write(&path, token).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+fn every_command_works_through_a_node(kept: Kept) {
+    let secrets = tempfile::tempdir().unwrap();
+    let viewer = secret(secrets.path(), "viewer", VIEWER);
+    let operator = secret(secrets.path(), "operator", &format!("{OPERATOR}\n"));
+    let config = format!("[[admin.tokens]]\nname = \"board\"\nrole = \"viewer\"\nvalue_file = \"{viewer}\"\n");
+    let node = start_with(kept, |builder| builder.with_config(&config).with_env("HAPAX_ADMIN_TOKEN", OPERATOR));
+    lose(&node, "k-1");
+    complete(&node, "k-2");
+    let by_name = |arguments: &[&str]| through(&node, Some(("HAPAX_ADMIN_TOKEN", OPERATOR)), arguments);
+    let by_file = |arguments: &[&str]| through(&node, Some(("HAPAX_ADMIN_TOKEN_FILE", &operator)), arguments);
+    let viewing = |arguments: &[&str]| through(&node, Some(("HAPAX_ADMIN_TOKEN", VIEWER)), arguments);
+
+    let (code, shown, _) = viewing(&["status"]);
+    assert!(code == 0 && shown.contains("\nunknown   1, the oldest since "), "{shown}");
+    let (code, shown, _) = by_file(&["keys", "list", "--state", "unknown", "--output", "json"]);
+    assert_eq!((code, records(&serde_json::from_str(&shown).unwrap())), (0, vec![("k-1".into(), "unknown".into())]));
+    let (code, shown, _) = by_name(&["keys", "show", "k-2", "--body"]);
+    assert!(code == 0 && shown.contains("\"method\":\"POST\""), "{shown}");
+    let resolve = ["keys", "resolve", "k-1", "--happened", "--status", "201", "--reason", "x"];
+    let (code, _, told) = viewing(&resolve);
+    assert_eq!(code, 5, "{told}");
+    let (code, _, told) = viewing(&["keys", "purge", "k-2", "--allow-rerun", "--reason", "x"]);
+    assert_eq!(code, 5, "{told}");
+    let (code, shown, told) = by_name(&resolve);
+    assert!(code == 0 && shown.starts_with("completed: k-1 of "), "{shown}{told}");
+    let (code, shown, _) = by_name(&resolve);
+    assert!(code == 0 && shown.starts_with("unchanged: "), "{shown}");
+    let (code, _, told) = by_name(&["keys", "resolve", "k-1", "--give-up", "--reason", "x"]);
+    assert!(code == 4 && told.contains("it was resolved as happened before"), "{told}");
+    assert_eq!(by_name(&["keys", "resolve", "missing", "--give-up", "--reason", "x"]).0, 3);
+    assert_eq!(by_name(&["keys", "list", "--after", "AAAA"]).0, 2);
+    let (code, shown, told) = by_name(&["keys", "purge", "k-2", "--allow-rerun", "--reason", "x"]);
+    assert!(code == 0 && shown.starts_with("1 matched: 1 freed"), "{shown}{told}");
+    let (code, shown, _) = by_name(&["audit", "--output", "json"]);
+    let audit: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((code, audit["notes"].as_array().unwrap().len()), (0, 2));
+    assert!(audit["notes"][0]["who"].as_str().unwrap().contains("ana@"), "{shown}");
+    assert_eq!(node.send(&pay("k-1")).status, 201);
+
+    let (code, _, told) = through(&node, None, &resolve);
+    assert!(code == 5 && told.contains("no token was given: set HAPAX_ADMIN_TOKEN"), "{told}");
+    let (code, _, told) = through(&node, Some(("HAPAX_ADMIN_TOKEN", "wrong-token-0123456789")), &["status"]);
+    assert!(code == 5 && !told.contains("wrong-token"), "{told}");
+    let missing = Some(("HAPAX_ADMIN_TOKEN_FILE", "missing"));
+    let (code, _, told) = through(&node, missing, &["status"]);
+    assert!(code == 2 && told.contains("HAPAX_ADMIN_TOKEN_FILE: `missing` does not exist"), "{told}");
+}
+
+#[test]
+fn a_node_that_is_away_is_said_to_be() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
+    let url = format!("http://127.0.0.1:{}", hapax_testkit::port::free());
+    let run = |command: &mut Command| {
+        alone(command, Path::new("."));
+        let output = command.output().unwrap();
+        (output.status.code().unwrap(), text(&output.stderr))
+    };
+    let (code, told) = run(command.args(["status", "--admin", &url]));
+    assert!(code == 6 && told.contains("cannot be reached"), "{told}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
+    assert_eq!(run(command.args(["status", "--admin", "localhost"])).0, 2);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
+    assert_eq!(run(command.args(["status", "--admin", &url, "--store", "sqlite:x.db"])).0, 2, "one or the other");
 }

@@ -7,10 +7,12 @@ mod node;
 mod setup;
 
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 
 use hapax_server::desk::remote::Remote;
 use hapax_server::desk::view::{AnswerRequest, Filter, PurgeRequest, ResolutionRequest};
 use hapax_server::desk::{Desk as _, DeskErrorKind};
+use hapax_testkit::hapax::Hapax;
 use hapax_testkit::raw_http::Response;
 use node::{Kept, on_both_stores};
 use setup::{Desk, OPERATOR, VIEWER, pay, start, start_with};
@@ -153,6 +155,31 @@ fn who_is_not_a_node_is_not_believed() {
             assert_eq!(answer.unwrap_err().kind, DeskErrorKind::Unavailable, "{text}");
         }
     });
+}
+
+/// The listener speaks no TLS itself; here a proxy in front of it does, as the page advises.
+#[test]
+fn over_tls_the_certificate_must_be_trusted() {
+    let desk = start(Kept::Sqlite);
+    let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let (cert, key) = (directory.path().join("cert.pem"), directory.path().join("key.pem"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let front = Hapax::builder(env!("CARGO_BIN_EXE_hapax"))
+        .with_upstream(&format!("http://{}", desk.node.hapax.admin()))
+        .with_flag("--tls-cert", cert.to_str().unwrap())
+        .with_flag("--tls-key", key.to_str().unwrap())
+        .start();
+    let url = format!("https://{}", front.address());
+    let trusting = Remote::new(&url, Some(OPERATOR), Some(&cert)).unwrap();
+    let wary = Remote::new(&url, Some(OPERATOR), None).unwrap();
+    let runtime = runtime();
+    assert!(runtime.block_on(trusting.status()).unwrap().healthy);
+    let error = runtime.block_on(wary.status()).unwrap_err();
+    assert_eq!(error.kind, DeskErrorKind::Unavailable);
+    assert!(error.message.contains("certificate"), "{error}");
 }
 
 #[test]

@@ -17,9 +17,9 @@ use crate::notes;
 #[derive(Debug)]
 pub(crate) struct Write {
     at: Address,
-    expect: Option<Version>,
+    pub(crate) expect: Option<Version>,
     version: Version,
-    state: u8,
+    pub(crate) state: u8,
     due_in_ms: Option<u64>,
     reap_in_ms: Option<u64>,
     data: Vec<u8>,
@@ -194,6 +194,7 @@ pub(crate) fn reap(connection: &Connection, limit: u32, now: Timestamp) -> rusql
     let mut delete = connection.prepare_cached("DELETE FROM hapax_record WHERE seq = ?1")?;
     for (seq, id) in &expired {
         forget.execute([id])?;
+        hapax_core::failpoint!("reap");
         delete.execute([seq])?;
     }
     Ok(u32::try_from(expired.len()).unwrap_or(u32::MAX))

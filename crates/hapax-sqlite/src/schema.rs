@@ -12,7 +12,7 @@ use crate::failure;
 use crate::options::Options;
 
 /// "hapx": the application id of a file of hapax's own.
-const APPLICATION_ID: i32 = 0x6861_7078;
+pub(crate) const APPLICATION_ID: i32 = 0x6861_7078;
 
 /// One step of the schema.
 struct Migration {
@@ -115,6 +115,7 @@ fn migrate(tx: &Transaction<'_>, options: &Options) -> Result<(), StoreError> {
     }
     for migration in MIGRATIONS.iter().filter(|migration| migration.number > schema) {
         tx.execute_batch(migration.sql).map_err(failed)?;
+        hapax_core::failpoint!("migration");
         write_number(tx, "schema", migration.number).map_err(failed)?;
         write_number(tx, "min_reader", migration.min_reader).map_err(failed)?;
     }

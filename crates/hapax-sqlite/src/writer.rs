@@ -134,7 +134,11 @@ impl Writer {
         match self.transaction(|connection, now| {
             let mut swaps = Swaps::new(connection);
             let writes = batch.iter().map(|(write, _)| swaps.swap(write, now.at));
-            writes.collect::<rusqlite::Result<Vec<_>>>()
+            let written = writes.collect::<rusqlite::Result<Vec<_>>>()?;
+            hapax_core::failpoint!(hapax_core::failpoint::of_swaps(
+                batch.iter().map(|(write, _)| (write.expect.is_none(), write.state))
+            ));
+            Ok(written)
         }) {
             Ok((written, now)) => {
                 for ((_, reply), written) in batch.into_iter().zip(written) {

@@ -130,6 +130,11 @@ impl Builder {
         hapax
     }
 
+    /// Starts it and waits for nothing: it may never become ready.
+    pub fn start_unready(self) -> Hapax {
+        self.spawn(&Arc::new(tempfile::tempdir().expect("a temporary directory")))
+    }
+
     /// Starts it where it is expected to refuse, and returns how it ended: exit code, standard output, standard error.
     ///
     /// # Panics
@@ -173,6 +178,7 @@ impl Builder {
                 command.env_remove(name);
             }
         }
+        command.env_remove("FAILPOINT").env_remove("FAILPOINT_DELAY");
         command.envs(self.env.iter().map(|(name, value)| (name, value))).current_dir(dir);
         command
     }
@@ -322,6 +328,12 @@ impl Hapax {
     pub fn write_config(&mut self, text: &str) {
         std::fs::write(self.dir.path().join("hapax.toml"), text).expect("the directory is writable");
         self.builder.config = Some(text.to_owned());
+    }
+
+    /// Sets or removes a variable of its environment, for [`restart`](Self::restart).
+    pub fn set_env(&mut self, name: &str, value: Option<&str>) {
+        self.builder.env.retain(|(own, _)| own != name);
+        self.builder.env.extend(value.map(|value| (name.to_owned(), value.to_owned())));
     }
 
     /// Starts it again, killing it first where it runs: same store, same addresses, same flags.

@@ -231,6 +231,17 @@ impl Ledger {
         self.shared.read(|state| state.connections)
     }
 
+    /// Waits until nothing is being worked on, also nothing [`Late`](Behaviour::Late).
+    ///
+    /// # Panics
+    ///
+    /// When it takes too long.
+    #[track_caller]
+    pub fn wait_until_idle(&self) {
+        let in_time = self.shared.wait(WAIT_MAX, |state| state.working == 0);
+        assert!(in_time, "the upstream still works after {WAIT_MAX:?}");
+    }
+
     /// Waits until a request with this path or key (or any, `"*"`) is in the ledger.
     ///
     /// # Panics

@@ -19,6 +19,7 @@
 pub mod child;
 pub mod clients;
 pub mod clock;
+pub mod crash;
 pub mod hapax;
 pub mod ledger;
 pub mod pgbouncer;

@@ -29,6 +29,12 @@ pub fn holds_within(limit: Duration, mut done: impl FnMut() -> bool) -> bool {
     done()
 }
 
+/// Lets time pass, where that is what a test is about. Otherwise wait for a signal.
+#[expect(clippy::disallowed_methods, reason = "the time itself is what is wanted")]
+pub fn pass(length: Duration) {
+    std::thread::sleep(length);
+}
+
 #[expect(clippy::disallowed_methods, reason = "the one place where tests poll, for what gives no signal")]
 fn pause() {
     std::thread::sleep(STEP);

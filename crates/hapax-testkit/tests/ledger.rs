@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hapax_testkit::ledger::{Answer, Behaviour, Ledger};
 use hapax_testkit::raw_http::{Conn, ReadError, Request, request};
+use hapax_testkit::wait::until;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
@@ -301,4 +302,27 @@ fn a_reset_of_the_client_is_no_end_of_the_ledger() {
     conn.reset();
     assert_eq!(charge("k").send(ledger.address()).status, 201);
     ledger.assert_once("k");
+}
+
+#[test]
+fn late_work_goes_on_without_its_caller_and_is_known_when_it_is_done() {
+    let ledger = Ledger::start();
+    let (late, answer) = (Duration::from_millis(300), Behaviour::LargeBody(100));
+    ledger.on("/payments", Behaviour::Late(late, Box::new(answer.clone())));
+    ledger.on("/look-up", Behaviour::LookUp(Box::new(answer)));
+    let ask = request("GET", "/look-up?key=k-1");
+    let mut conn = Conn::open(ledger.address());
+    conn.write(&request("POST", "/payments").header("Idempotency-Key", "k-1").body("1").bytes());
+    // On the same thread of the ledger, so the payment was read before this.
+    until("the work has begun", Duration::from_secs(5), || ledger.received().iter().any(|had| had.method == "POST"));
+    drop(conn);
+    assert_eq!(ask.send(ledger.address()).status, 404, "it has not happened yet");
+    ledger.assert_never("k-1");
+    ledger.wait_until_idle();
+    ledger.assert_once("k-1");
+    let found = ask.send(ledger.address());
+    assert_eq!((found.status, found.body.len()), (200, 100));
+    assert!(found.body.starts_with(ledger.executions("k-1")[0].id.as_bytes()));
+    assert_eq!(request("GET", "/look-up").send(ledger.address()).status, 404);
+    assert_eq!(ledger.all().len(), 1, "a question is no execution");
 }

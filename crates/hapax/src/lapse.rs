@@ -55,6 +55,7 @@ pub async fn run_once<S: Store, T: Tokens>(engine: &Engine<S, T>, limit: u32) ->
 async fn lapse<S: Store, T: Tokens>(engine: &Engine<S, T>, entry: Entry, now: Now) -> Result<bool, StoreError> {
     let Entry { address, stored } = entry;
     let seen = Seen { stored: Some(stored), now };
+    hapax_core::failpoint!(async "lapse-sweep");
     let Some(reply) = sweep::unless_store_failed(engine.apply(&address, &Event::Lapse, Some(seen)).await)? else {
         return Ok(false);
     };

@@ -180,6 +180,7 @@ async fn look<S: Journal, T: Tokens>(
     let Some(stored) = &case.seen.stored else { return Ok(Came::Elsewhere) };
     let asked = timeout(plan.timeout, probe.ask(&address, &stored.record)).await;
     let probed = asked.unwrap_or_else(|_| Probed::CannotTell("the probe took too long".to_owned()));
+    hapax_core::failpoint!(async "probe");
     let came = case.write(probed).await?;
     observe::reconciled(match came {
         Came::Resolved => "resolved",

@@ -6,7 +6,7 @@
 mod growth;
 mod naive_postgres;
 mod naive_sqlite;
-mod page;
+pub(crate) mod page;
 mod pairs;
 pub(crate) mod proxy;
 mod report;

@@ -7,14 +7,14 @@ const TITLE: &str = "# Benchmarks\n";
 
 /// Replaces one section of the page, or adds it at the end.
 pub(crate) fn write_section(name: &str, text: &str) {
-    let page = page();
-    let old = std::fs::read_to_string(&page).unwrap_or_else(|_| TITLE.to_owned());
-    std::fs::write(page, with_section(&old, name, text)).expect("docs/benchmarks.md is written");
+    write_section_in("docs/benchmarks.md", name, text);
 }
 
-fn page() -> PathBuf {
-    let xtask = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    xtask.parent().expect("the workspace").join("docs/benchmarks.md")
+/// The same in another page of the repository.
+pub(crate) fn write_section_in(page: &str, name: &str, text: &str) {
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").join(page);
+    let old = std::fs::read_to_string(&page).unwrap_or_else(|_| TITLE.to_owned());
+    std::fs::write(page, with_section(&old, name, text)).expect("the page is written");
 }
 
 fn with_section(page: &str, name: &str, text: &str) -> String {

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -105,8 +106,14 @@ async fn converse<R: Readiness, D: Desk>(
     here: &Here,
     ending: &CancellationToken,
 ) {
-    let service = service_fn(|request: http::Request<Incoming>| async move {
-        Ok::<_, Infallible>(answer(request, state, here).await)
+    let changing = AtomicBool::new(false);
+    let service = service_fn(|request: http::Request<Incoming>| {
+        changing.store(request.method() == http::Method::POST, Ordering::Relaxed);
+        async {
+            let answer = answer(request, state, here).await;
+            changing.store(false, Ordering::Relaxed);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
@@ -119,7 +126,8 @@ async fn converse<R: Readiness, D: Desk>(
         () = tokio::time::sleep(LIFE) => {}
     }
     connection.as_mut().graceful_shutdown();
-    let _ = tokio::time::timeout(GRACE, connection).await;
+    // A long purge must not be broken off in the middle because its connection is old.
+    while tokio::time::timeout(GRACE, connection.as_mut()).await.is_err() && changing.load(Ordering::Relaxed) {}
 }
 
 async fn upkeep<R: Readiness, D: Desk>(state: Arc<State<R, D>>, ending: CancellationToken) {

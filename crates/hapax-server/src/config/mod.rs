@@ -46,8 +46,10 @@ pub use problem::{ConfigErrors, Origin, Problem};
 pub(crate) use read_admin::OPERATOR;
 pub use reader::Setting;
 pub use secret::Secret;
+pub(crate) use secret::read_file as read_secret;
 pub use show::show;
 pub use source::{FILE_DEFAULT, FILE_VARIABLE, FlagValue, Sources};
+pub(crate) use units::duration;
 
 use reader::{Entries, Reader};
 use source::Override;

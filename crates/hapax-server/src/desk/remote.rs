@@ -33,8 +33,11 @@ use crate::proxy::tls;
 /// A node that does not take a connection within this time is away.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// A purge by filter goes through many records before it answers.
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(120);
+/// A search goes through many records before it answers.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// A purge by filter writes each record by itself, with its note.
+const PURGE_TIME_MAX: Duration = Duration::from_secs(30 * 60);
 
 /// More than a page of the largest answers.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -128,7 +131,8 @@ impl Remote {
     async fn ask<T: DeserializeOwned>(&self, ask: Ask<'_>) -> Result<T, DeskError> {
         let exchange = self.exchange(&ask);
         let late = |_| self.away("did not answer in time");
-        let (status, body) = tokio::time::timeout(ANSWER_TIME_MAX, exchange).await.map_err(late)??;
+        let time_max = if ask.repeatable { ANSWER_TIME_MAX } else { PURGE_TIME_MAX };
+        let (status, body) = tokio::time::timeout(time_max, exchange).await.map_err(late)??;
         if status.is_success() {
             let other = |_| self.other(status);
             return serde_json::from_slice(&body).map_err(other);

@@ -37,7 +37,7 @@ pub(super) async fn run(args: &AuditArgs, environment: Vec<(String, String)>) ->
         Form::Text => print(&text(&found.notes, terminal))?,
         Form::Json => print_json(&found)?,
         Form::Csv => print(&csv(&HEAD, &found.notes.iter().map(row).collect::<Vec<_>>()))?,
-    }
+    };
     if let Some(next) = found.next.filter(|_| args.output != Form::Json) {
         remark(&format!("there may be more; go on with --before {next}"));
     }

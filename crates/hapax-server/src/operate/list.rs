@@ -53,7 +53,7 @@ pub(super) async fn run(args: &ListArgs, environment: Vec<(String, String)>) -> 
         Form::Text => print(&text(&found.records, terminal))?,
         Form::Json => print_json(&found)?,
         Form::Csv => print(&csv(&HEAD, &found.records.iter().map(row).collect::<Vec<_>>()))?,
-    }
+    };
     for damaged in &found.damaged {
         remark(&format!("record {} cannot be read: {}", damaged.id.as_deref().unwrap_or("?"), damaged.reason));
     }

@@ -2,25 +2,43 @@
 //!
 //! A store is opened only where it is already, and nothing is swept, reaped or probed meanwhile.
 
+use std::path::Path;
+
 use super::args::Place;
 use super::failure::Failure;
-use crate::config::{self, Backend, FlagValue, Sources};
+use crate::config::{self, Backend, FlagValue, Secret, Sources};
 use crate::desk::direct::Direct;
+use crate::desk::remote::Remote;
 use crate::desk::view::{
     AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StatusView,
 };
 use crate::desk::{Desk, DeskError, DeskErrorKind};
 use crate::run::store::AnyStore;
 
+/// Where a token is taken from: never from a flag, which other users of the host can read.
+const TOKEN: &str = "HAPAX_ADMIN_TOKEN";
+
+/// The file that holds it, where it is kept in one.
+const TOKEN_FILE: &str = "HAPAX_ADMIN_TOKEN_FILE";
+
 /// One of the desks.
 #[derive(Debug)]
 pub(super) enum AnyDesk {
     /// On the store itself.
     Direct(Direct),
+    /// At a running node.
+    Remote(Remote),
+    /// At a running node, with no token to show.
+    Untokened(Remote),
 }
 
 /// Opens the desk that the flags name.
 pub(super) async fn desk(place: &Place, environment: Vec<(String, String)>) -> Result<AnyDesk, Failure> {
+    if let Some(url) = &place.admin {
+        let token = token(&environment)?;
+        let remote = Remote::new(url, token.as_ref().map(Secret::expose), None)?;
+        return Ok(if token.is_some() { AnyDesk::Remote(remote) } else { AnyDesk::Untokened(remote) });
+    }
     let store = place.store.clone().map(|value| FlagValue { flag: "--store", key: "store.url", value });
     let sources = Sources {
         file: place.config.clone(),
@@ -32,6 +50,19 @@ pub(super) async fn desk(place: &Place, environment: Vec<(String, String)>) -> R
     };
     let config = config::load(&sources).map_err(Failure::Configuration)?;
     open_store(&config.store).await.map(|store| AnyDesk::Direct(Direct::new(store))).map_err(Failure::Desk)
+}
+
+fn token(environment: &[(String, String)]) -> Result<Option<Secret>, Failure> {
+    let value = |name: &str| environment.iter().find(|(known, value)| known == name && !value.is_empty());
+    match (value(TOKEN), value(TOKEN_FILE)) {
+        (Some(_), Some(_)) => Err(Failure::usage(format!("{TOKEN} and {TOKEN_FILE} are both set; unset one"))),
+        (Some((_, token)), None) => Ok(Some(Secret::new(token.trim()))),
+        (None, Some((_, path))) => {
+            let read = config::read_secret(Path::new(path));
+            read.map(Some).map_err(|why| Failure::usage(format!("{TOKEN_FILE}: {why}")))
+        }
+        (None, None) => Ok(None),
+    }
 }
 
 async fn open_store(config: &config::Store) -> Result<AnyStore, DeskError> {
@@ -47,7 +78,7 @@ async fn open_store(config: &config::Store) -> Result<AnyStore, DeskError> {
 }
 
 /// Who acts: as they say, or the user of this host.
-pub(super) fn who(said: Option<&str>, environment: &[(String, String)]) -> String {
+pub(crate) fn who(said: Option<&str>, environment: &[(String, String)]) -> String {
     if let Some(said) = said {
         return said.to_owned();
     }
@@ -57,10 +88,21 @@ pub(super) fn who(said: Option<&str>, environment: &[(String, String)]) -> Strin
     format!("{user}@{}", system.nodename().to_string_lossy())
 }
 
+/// Says what is missing, beside what the node said.
+fn without_a_token(error: DeskError) -> DeskError {
+    if error.kind != DeskErrorKind::Forbidden {
+        return error;
+    }
+    let message = format!("{}; no token was given: set {TOKEN} or {TOKEN_FILE}", error.message);
+    DeskError::new(DeskErrorKind::Forbidden, message)
+}
+
 macro_rules! each {
     ($self:ident, $desk:ident => $call:expr) => {
         match $self {
             Self::Direct($desk) => $call,
+            Self::Remote($desk) => $call,
+            Self::Untokened($desk) => $call.map_err(without_a_token),
         }
     };
 }

@@ -52,7 +52,7 @@ fn show(args: &PurgeArgs, view: &PurgeView) -> Result<u8, Failure> {
     match args.output {
         Shape::Text => print(&text(view))?,
         Shape::Json => print_json(view)?,
-    }
+    };
     Ok(0)
 }
 

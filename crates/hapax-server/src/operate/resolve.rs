@@ -12,23 +12,29 @@ use super::failure::Failure;
 use super::locate::{is_part_of_id, is_whole_id, locate};
 use super::open::{self, AnyDesk};
 use super::terminal::{agrees, print, print_json, someone_is_there};
-use crate::desk::view::{AnswerRequest, ChangeView, ResolutionRequest};
+use crate::desk::view::{AnswerRequest, ChangeView, RecordView, ResolutionRequest};
 use crate::desk::{Desk as _, DeskError, DeskErrorKind};
 use crate::logs::escaped;
 
 pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
-    let request = request(args)?;
+    let mut request = request(args)?;
     let who = open::who(args.who.as_deref(), &environment);
     let desk = open::desk(&args.place, environment).await?;
-    if !args.yes && someone_is_there() && !confirmed(&desk, args, &request).await? {
-        print("nothing was changed\n")?;
-        return Ok(0);
+    if !args.yes && someone_is_there() {
+        let seen = locate(&desk, &args.key, args.scope.as_deref()).await?;
+        if !agrees(&question(&seen, &request))? {
+            print("nothing was changed\n")?;
+            return Ok(0);
+        }
+        // What was agreed to is what was shown.
+        let attempt = request.attempt.or(Some(seen.attempt));
+        request = ResolutionRequest { id: Some(seen.id), scope: None, key: None, attempt, ..request };
     }
     let change = say(&desk, &request, &who).await?;
     match args.output {
         Shape::Text => print(&text(&change))?,
         Shape::Json => print_json(&change)?,
-    }
+    };
     Ok(0)
 }
 
@@ -93,16 +99,13 @@ fn read_body(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(body)
 }
 
-async fn confirmed(desk: &AnyDesk, args: &ResolveArgs, request: &ResolutionRequest) -> Result<bool, Failure> {
-    let record = locate(desk, &args.key, args.scope.as_deref()).await?;
+fn question(seen: &RecordView, request: &ResolutionRequest) -> String {
     let then = match request.verdict.as_str() {
         "did-not-happen" => "The next request with the key runs",
         _ => "Clients get the recorded answer from now on",
     };
-    agrees(&format!(
-        "{} of {} is {}, attempt {}. Record it as {}? {then}.",
-        record.key, record.scope, record.state, record.attempt, request.verdict
-    ))
+    let RecordView { key, scope, state, attempt, .. } = seen;
+    format!("{key} of {scope} is {state}, attempt {attempt}. Record it as {}? {then}.", request.verdict)
 }
 
 fn text(change: &ChangeView) -> String {

@@ -20,7 +20,7 @@ pub(super) async fn run(args: &ShowArgs, environment: Vec<(String, String)>) -> 
     match args.output {
         Shape::Text => print(&text(&record))?,
         Shape::Json => print_json(&record)?,
-    }
+    };
     Ok(0)
 }
 

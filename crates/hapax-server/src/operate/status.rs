@@ -16,7 +16,7 @@ pub(super) async fn run(args: &StatusArgs, environment: Vec<(String, String)>) -
     match args.output {
         Shape::Text => print(&text(&status, terminal))?,
         Shape::Json => print_json(&status)?,
-    }
+    };
     Ok(if status.healthy { 0 } else { EXIT_ATTENTION })
 }
 

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use super::args::{Shape, TailArgs};
 use super::failure::Failure;
 use super::list::{gather, seconds, short_id};
@@ -33,17 +35,22 @@ pub(super) async fn run(args: &TailArgs, environment: Vec<(String, String)>) -> 
     let desk = open::desk(&args.place, environment).await?;
     let states = if args.state.is_empty() { UNFINISHED.map(str::to_owned).to_vec() } else { args.state.clone() };
     let filter = Filter { states, scope: args.scope.clone(), label: args.label.clone(), ..Filter::default() };
+    // One that comes while the store is asked is not lost.
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let mut known = Known::new();
     loop {
         for record in look(&desk, &filter, &mut known).await? {
-            match args.output {
+            let is_read = match args.output {
                 Shape::Text => print(&line(&record, terminal))?,
                 Shape::Json => print_json_line(&record)?,
+            };
+            if !is_read {
+                return Ok(0);
             }
         }
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(u64::from(args.every))) => {}
-            _ = tokio::signal::ctrl_c() => return Ok(0),
+            _ = interrupt.recv() => return Ok(0),
         }
     }
 }
@@ -56,8 +63,8 @@ async fn look(desk: &AnyDesk, filter: &Filter, known: &mut Known) -> Result<Vec<
         remark("there are more unfinished records than can be followed; narrow the filter");
     }
     let now: Known = found.records.into_iter().map(|record| (record.id.clone(), record)).collect();
-    let mut changed: Vec<RecordView> =
-        now.values().filter(|record| known.get(&record.id) != Some(*record)).cloned().collect();
+    let is_news = |record: &&RecordView| known.get(&record.id).is_none_or(|last| differs(last, record));
+    let mut changed: Vec<RecordView> = now.values().filter(is_news).cloned().collect();
     // With a part of the list, what is not on it may still be there.
     let gone = known.keys().filter(|id| !partial && !now.contains_key(*id)).take(ENDS_MAX);
     for id in gone {
@@ -70,6 +77,12 @@ async fn look(desk: &AnyDesk, filter: &Filter, known: &mut Known) -> Result<Vec<
     *known = now;
     changed.sort_by(|one, other| one.changed_at.cmp(&other.changed_at));
     Ok(changed)
+}
+
+/// Whether something became of it. That it is looked at again later is no news.
+fn differs(last: &RecordView, now: &RecordView) -> bool {
+    let of = |record: &RecordView| (record.state.clone(), record.attempt, record.probes, record.error.clone());
+    of(last) != of(now)
 }
 
 fn line(record: &RecordView, terminal: Terminal) -> String {

@@ -50,24 +50,24 @@ impl Terminal {
     }
 }
 
-/// Prints. A reader that has gone away, as `head` does, is no failure.
-pub(super) fn print(text: &str) -> Result<(), Failure> {
+/// Prints, and says whether somebody still reads. A reader that has gone away, as `head` does, is no failure.
+pub(super) fn print(text: &str) -> Result<bool, Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
+        done => Ok(done.is_ok()),
     }
 }
 
 /// Prints a document. Control characters inside texts stay escaped, whatever they are.
-pub(super) fn print_json(document: &impl Serialize) -> Result<(), Failure> {
+pub(super) fn print_json(document: &impl Serialize) -> Result<bool, Failure> {
     let text = serde_json::to_string_pretty(document)?;
     let safe: Vec<_> = text.split('\n').map(escaped).collect();
     print(&format!("{}\n", safe.join("\n")))
 }
 
 /// A document on one line.
-pub(super) fn print_json_line(document: &impl Serialize) -> Result<(), Failure> {
+pub(super) fn print_json_line(document: &impl Serialize) -> Result<bool, Failure> {
     let text = serde_json::to_string(document)?;
     print(&format!("{}\n", escaped(&text)))
 }

@@ -31,6 +31,7 @@ pub(super) fn steps(behaviour: &Behaviour, entry: &Entry, request: &Received) ->
     let plain = |fields: &str| Step::Send(whole(echo_status(entry), fields, &echo, entry));
     match behaviour {
         Behaviour::Echo | Behaviour::First(_) => vec![plain("")],
+        Behaviour::Late(_, then) | Behaviour::LookUp(then) => steps(then, entry, request),
         Behaviour::Answer(answer) => vec![Step::Pause(answer.delay), Step::Send(exactly(answer, entry))],
         Behaviour::Delay(delay) => vec![Step::Pause(*delay), plain("")],
         Behaviour::Drip(pause) => {

@@ -53,6 +53,11 @@ pub enum Behaviour {
     Raw(Vec<u8>),
     /// The first execution of the tenant's key is treated so; later ones are echoed.
     First(Box<Behaviour>),
+    /// The work takes this long, whoever still waits for it. It is in the ledger when it is done, and then treated so.
+    Late(Duration, Box<Behaviour>),
+    /// No execution but a question: did the key that the query names (`?…=KEY`) happen? Answered as its execution would
+    /// have been by this behaviour, or with 404.
+    LookUp(Box<Behaviour>),
 }
 
 /// An answer in every detail.
@@ -140,6 +145,8 @@ impl Behaviour {
             Behaviour::UntilClose => "until-close",
             Behaviour::Raw(_) => "raw",
             Behaviour::First(then) => return then.name(),
+            Behaviour::Late(..) => "late",
+            Behaviour::LookUp(_) => "look-up",
         };
         name.to_owned()
     }

@@ -233,7 +233,7 @@ impl<S: Socket> Connection<S> {
     }
 
     async fn answer(&mut self, request: &Received) -> Result<After> {
-        let (entry, behaviour) = self.shared.execute(request);
+        let (entry, behaviour) = self.shared.execute(request).await;
         self.shared.released(&entry).await;
         for step in steps(&behaviour, &entry, request) {
             match step {

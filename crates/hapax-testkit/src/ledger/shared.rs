@@ -26,6 +26,8 @@ pub(super) struct State {
     pub(super) held: Vec<Selector>,
     pub(super) received: VecDeque<Received>,
     pub(super) broken: u64,
+    /// How many requests are being worked on that are not in the book yet.
+    pub(super) working: u64,
     pub(super) connections: u64,
 }
 
@@ -47,6 +49,7 @@ impl Shared {
             held: Vec::new(),
             received: VecDeque::new(),
             broken: 0,
+            working: 0,
             connections: 0,
         };
         let (tenant_header, released) = (tenant_header.to_owned(), watch::Sender::new(()));
@@ -75,20 +78,31 @@ impl Shared {
         !waited.expect("nobody panics while holding it").1.timed_out()
     }
 
-    /// Writes the request to the book and says how to treat it.
-    pub(super) fn execute(&self, request: &Received) -> (Entry, Behaviour) {
+    /// Does the work, writes it to the book, and says how to treat the request.
+    pub(super) async fn execute(&self, request: &Received) -> (Entry, Behaviour) {
         let asked = request.header(BEHAVIOUR_HEADER).map(Behaviour::parse);
         let mut entry = self.entry(request);
-        self.change(|state| {
+        let behaviour = self.change(|state| {
             let behaviour = asked.unwrap_or_else(|| state.rules.take(&entry));
             let same = |other: &Entry| (&other.tenant, &other.key) == (&entry.tenant, &entry.key);
             let behaviour = behaviour.resolved(|| !state.book.entries().iter().any(same));
-            entry.treated = behaviour.name();
             state.received.push_back(request.clone());
             if state.received.len() > RECEIVED_MAX {
                 state.received.pop_front();
             }
-            (state.book.add(entry), behaviour)
+            state.working += 1;
+            behaviour
+        });
+        entry.treated = behaviour.name();
+        if let Behaviour::Late(length, _) = &behaviour {
+            tokio::time::sleep(*length).await;
+        }
+        self.change(|state| {
+            state.working -= 1;
+            match behaviour {
+                Behaviour::LookUp(then) => look_up(state, entry, *then),
+                behaviour => (state.book.add(entry), behaviour),
+            }
         })
     }
 
@@ -120,6 +134,15 @@ impl Shared {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nobody panics while holding it")
+    }
+}
+
+/// What happened under the key that a question asks about, or that nothing did.
+fn look_up(state: &State, question: Entry, then: Behaviour) -> (Entry, Behaviour) {
+    let asked = question.query.as_deref().and_then(|query| query.rsplit('=').next());
+    match state.book.entries().iter().find(|entry| asked.is_some() && entry.key.as_deref() == asked) {
+        Some(found) => (found.clone(), then),
+        None => (question, Behaviour::answer(404, "{\"found\":false}")),
     }
 }
 

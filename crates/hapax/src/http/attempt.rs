@@ -161,6 +161,7 @@ impl<S: Store + 'static> Attempt<S> {
             },
         };
         self.record(end).await?;
+        hapax_core::failpoint!(async "completion-durable");
         Ok(Response::from_parts(head, body))
     }
 

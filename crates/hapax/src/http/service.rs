@@ -127,6 +127,7 @@ where
     ResBody: Body<Data = Bytes> + Send + 'static,
     ResBody::Error: Send,
 {
+    hapax_core::failpoint!(async "headers-read");
     let found = key::read(request.headers(), &settings.key_headers, &route.key_rules, clock::wall_ms());
     if matches!(found, Ok(None)) && !route.required {
         observe::unprotected();
@@ -200,6 +201,7 @@ where
         return Err(refusal);
     }
     let body = read_request::body(&parts, body, route.request_bytes_max).await?;
+    hapax_core::failpoint!(async "body-read");
     Ok(Call { parts, body, route: Arc::clone(route), scope, key })
 }
 

@@ -105,6 +105,7 @@ where
     ResBody: Body<Data = Bytes>,
 {
     let attempt_id = AttemptId::from_bytes(tokens::random());
+    hapax_core::failpoint!(async "before-claim");
     // The lease begins when the store stamps the claim, which is not before this.
     let begun = Instant::now();
     let reply = match claim(&shared, &settings, &call, &at, attempt_id).await {
@@ -269,6 +270,7 @@ where
     ReqBody: From<Bytes>,
     ResBody: Body<Data = Bytes>,
 {
+    hapax_core::failpoint!(async "claim-durable");
     let Call { mut parts, body, route, .. } = call;
     let Claimed { attempt_id, reply, begun } = claimed;
     let (attempt, checkpoint) = reply.record().map_or((1, None), |record| (record.attempt, record.checkpoint.clone()));

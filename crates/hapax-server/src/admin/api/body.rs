@@ -63,3 +63,46 @@ async fn collect(body: impl Body<Data = Bytes>) -> Result<Bytes, Refusal> {
     }
     Ok(kept.freeze())
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::{Full, StreamBody};
+    use serde_json::Value;
+
+    use super::*;
+
+    fn json() -> HeaderMap {
+        [(CONTENT_TYPE, "Application/JSON; charset=utf-8".parse().unwrap())].into_iter().collect()
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_up_to_the_limit_and_no_further() {
+        let quoted = |bytes: usize| Full::new(Bytes::from(format!("\"{}\"", "x".repeat(bytes - 2))));
+        assert!(read::<Value>(&json(), quoted(BODY_BYTES_MAX)).await.is_ok());
+        assert_eq!(read::<Value>(&json(), quoted(BODY_BYTES_MAX + 1)).await.unwrap_err().status, 413);
+    }
+
+    #[tokio::test]
+    async fn an_endless_body_is_not_read_to_its_end() {
+        let chunk = || Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from(vec![b' '; 1024 * 1024])));
+        let endless = StreamBody::new(futures_util::stream::repeat_with(chunk));
+        assert_eq!(read::<Value>(&json(), endless).await.unwrap_err().status, 413);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_breaks_off_is_refused() {
+        let broken = futures_util::stream::iter([Err(std::io::Error::other("reset"))]);
+        assert_eq!(read::<Value>(&json(), StreamBody::new(broken)).await.unwrap_err().status, 400);
+    }
+
+    #[tokio::test]
+    async fn other_types_are_refused_before_the_body_is_read() {
+        let never =
+            || StreamBody::new(futures_util::stream::pending::<Result<http_body::Frame<Bytes>, std::io::Error>>());
+        let mut twice = json();
+        twice.append(CONTENT_TYPE, "application/json".parse().unwrap());
+        for headers in [HeaderMap::new(), twice] {
+            assert_eq!(read::<Value>(&headers, never()).await.unwrap_err().status, 415);
+        }
+    }
+}

@@ -21,6 +21,9 @@ const PAGE_ENTRIES: u64 = 50;
 /// Entries on the largest page.
 const PAGE_ENTRIES_MAX: u64 = 500;
 
+/// How many states there are.
+const STATES_MAX: usize = 6;
+
 /// Whom to ask, who asks, and how.
 pub(super) struct To<'a, D> {
     pub(super) desk: &'a D,
@@ -88,6 +91,7 @@ pub(super) async fn list<D: Desk>(to: To<'_, D>) -> Result<String, Refusal> {
         since: query.text("since")?,
         until: query.text("until")?,
     };
+    check(&filter)?;
     let page = to.desk.list(&filter, query.text("after")?.as_deref(), limit(&query)?).await?;
     json(&page)
 }
@@ -158,7 +162,16 @@ pub(super) async fn purge<D: Desk, B: Body<Data = Bytes>>(to: To<'_, D>, body: B
     let who = to.who()?;
     to.query.only(&[])?;
     let request: PurgeRequest = body::read(to.headers, body).await?;
+    request.filter.as_ref().map_or(Ok(()), check)?;
     json(&to.desk.purge(&request, &who).await?)
+}
+
+/// Each state can be named once, so that a filter stays small.
+fn check(filter: &Filter) -> Result<(), Refusal> {
+    if filter.states.len() > STATES_MAX {
+        return Err(Refusal::invalid(format!("There are {STATES_MAX} states, and more are named. Name each once.")));
+    }
+    Ok(())
 }
 
 fn limit(query: &Query) -> Result<u32, Refusal> {

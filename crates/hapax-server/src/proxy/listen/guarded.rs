@@ -388,6 +388,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<T> {
 impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        hapax_core::failpoint!("half-answer-sent" => {
+            Pin::new(&mut this.inner).poll_write(cx, &bytes[..bytes.len() / 2])
+        });
         match Pin::new(&mut this.inner).poll_write(cx, bytes) {
             Poll::Pending => this.poll_write_patience(cx),
             Poll::Ready(result) => {
@@ -403,6 +406,10 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        hapax_core::failpoint!("half-answer-sent" => {
+            let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            Pin::new(&mut this.inner).poll_write(cx, &all[..all.len() / 2])
+        });
         match Pin::new(&mut this.inner).poll_write_vectored(cx, slices) {
             Poll::Pending => this.poll_write_patience(cx),
             Poll::Ready(result) => {

@@ -101,6 +101,7 @@ impl Connection {
             }
             Some(Ok(response)) => response,
         };
+        hapax_core::failpoint!(async "answer-headers-in");
         self.wire.allow(usize::MAX);
         check_head(response.headers()).map_err(Lost::Doubt)?;
         Ok(response)
@@ -141,7 +142,10 @@ impl Connection {
             frame = Pin::new(incoming).poll_frame(cx);
         }
         match frame {
-            Poll::Ready(frame) => Poll::Ready(frame.map(|frame| frame.map_err(|_| BodyError::CutOff))),
+            Poll::Ready(frame) => {
+                hapax_core::failpoint!("half-answer-in");
+                Poll::Ready(frame.map(|frame| frame.map_err(|_| BodyError::CutOff)))
+            }
             Poll::Pending => self.poll_deadline(cx).map(|()| Some(Err(BodyError::TimedOut(BodyTimedOut)))),
         }
     }

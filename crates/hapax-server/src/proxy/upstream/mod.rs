@@ -232,6 +232,7 @@ impl Inner {
 
     /// What is rare is in boxes, to keep the future of the usual way small.
     async fn exchange(&self, slot: &mut Option<Request<Body>>) -> Result<Response<Body>, Lost> {
+        hapax_core::failpoint!(async "before-connect");
         if self.multiplexed.is_expected() {
             return Box::pin(self.multiplexed.send(slot, &self.target, &self.options)).await;
         }

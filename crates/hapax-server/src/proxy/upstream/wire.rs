@@ -87,7 +87,11 @@ impl Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        hapax_core::failpoint!("half-request-sent" => {
+            Pin::new(&mut *self.0.tcp()).poll_write(cx, &bytes[..bytes.len() / 2])
+        });
         let written = Pin::new(&mut *self.0.tcp()).poll_write(cx, bytes);
+        hapax_core::failpoint!("request-sent");
         self.count(written)
     }
 
@@ -96,7 +100,12 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        hapax_core::failpoint!("half-request-sent" => {
+            let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
+            Pin::new(&mut *self.0.tcp()).poll_write(cx, &all[..all.len() / 2])
+        });
         let written = Pin::new(&mut *self.0.tcp()).poll_write_vectored(cx, slices);
+        hapax_core::failpoint!("request-sent");
         self.count(written)
     }
 
