@@ -35,12 +35,15 @@ enum Bench {
     Stores(bench::Args),
     /// The proxy beside nginx: pass-through, first-time keys, replays, memory.
     Proxy(bench::proxy::Args),
+    /// The lapse sweep beside many completed records, or claims while expired ones are reaped.
+    Sweep(bench::sweep::Args),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Bench { what: Bench::Stores(args) } => bench::run(&args),
         Command::Bench { what: Bench::Proxy(args) } => bench::proxy::run(&args),
+        Command::Bench { what: Bench::Sweep(args) } => bench::sweep::run(&args),
         Command::Crash(args) => return crash::run(&args),
     }
     ExitCode::SUCCESS

@@ -60,3 +60,18 @@ fn postgres_is_measured() {
     check(&lines[0], "postgres", "cycle");
     check(&lines[1], "postgres", "replay");
 }
+
+fn sweep(args: &[&str]) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+    let output = command.args(["bench", "sweep", "--dir"]).arg(dir.path()).args(args).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn sweeps_are_measured() {
+    let line = sweep(&["--records", "3000", "--sweeps", "2"]);
+    assert_eq!((&line["bench"], &line["records"], &line["lapsed"]), (&"sweep".into(), &3000.into(), &100.into()));
+    assert!(line["median_ms"].as_f64().unwrap() <= line["max_ms"].as_f64().unwrap());
+}

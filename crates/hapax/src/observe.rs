@@ -3,6 +3,8 @@
 //! Names and labels are described in `docs/metrics.md`. No key, caller or body is ever a label. Looking a metric up by its
 //! name takes longer than counting it, so each thread keeps what it has looked up, for as long as the recorder is the same.
 
+#![cfg_attr(not(feature = "http"), allow(dead_code, reason = "most of it is counted by the layer"))]
+
 use std::cell::RefCell;
 use std::sync::Arc;
 

@@ -18,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 use crate::observe;
 use crate::sweep::{self, Left, Pace, SWAPS_AT_ONCE, Walk};
 
-/// Records deleted at a time: a larger batch would hold up the claims that wait behind it.
-const LIMIT: u32 = 200;
+/// Records that a node deletes at a time: a larger batch would hold up the claims that wait behind it.
+pub const LIMIT: u32 = 500;
 
 /// The pause between batches: most of the time belongs to requests.
-const BETWEEN: Duration = Duration::from_millis(25);
+pub const BETWEEN: Duration = Duration::from_millis(10);
 
 /// One cause and one next step.
 const NEVER_RAN_DETAIL: &str = "the request was accepted and not started before its time was over, so nothing happened; \

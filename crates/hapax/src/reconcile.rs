@@ -39,7 +39,7 @@ const PROBES_AT_ONCE: usize = 16;
 const BETWEEN: Duration = Duration::from_millis(100);
 
 /// A record that nobody can probe is looked at again after this long: a probe may have been configured by then.
-const UNPROBED_AGAIN: Duration = Duration::from_secs(60 * 60);
+const UNPROBED_AGAIN: Duration = Duration::from_secs(10 * 60);
 
 /// The longest pause between two probes.
 const BACKOFF_MAX: Duration = Duration::from_secs(60 * 60);

@@ -404,6 +404,16 @@ async fn of_several_nodes_one_probes() {
     }
 }
 
+#[tokio::test]
+async fn nothing_is_probed_or_settled_by_a_clock_that_was_set() {
+    let setup = setup();
+    setup.unknown("a").await;
+    setup.clock.step_ms(3_600_000);
+    let probe = says(Probed::DidNotHappen);
+    assert_eq!(reconcile::run_once(&setup.engine, &probe, 100).await.unwrap(), reconcile::Report::default());
+    assert_eq!((probe.asked(), setup.state("a").await), (0, State::Unknown));
+}
+
 /// While it is asked, the attempt ends, and another one starts and gets into doubt.
 struct Overtaken<'a> {
     setup: &'a Setup,
@@ -475,7 +485,7 @@ async fn a_record_that_nobody_can_probe_is_left_alone_for_a_while() {
     assert_eq!(reconcile::run_once(&setup.engine, &NoProbe, 100).await.unwrap(), reconcile::Report::default());
     assert_eq!(setup.state("a").await, State::Unknown);
     assert_eq!(setup.record("a").await.doubt.unwrap().probes, 0);
-    setup.clock.advance_ms(3_600_000);
+    setup.clock.advance_ms(600_000);
     let probe = says(Probed::Happened(outcome(402)));
     assert_eq!(reconcile::run_once(&setup.engine, &probe, 100).await.unwrap().resolved, 1, "once there is a probe");
 }

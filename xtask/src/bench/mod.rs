@@ -10,6 +10,7 @@ pub(crate) mod page;
 mod pairs;
 pub(crate) mod proxy;
 mod report;
+pub(crate) mod sweep;
 mod workload;
 
 use std::path::PathBuf;

@@ -23,6 +23,19 @@ fn a_probe_needs_little_and_is_inherited() {
 }
 
 #[test]
+fn the_example_of_the_documentation_is_one() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reconcile.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let example = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let setup = without_file();
+    let token = setup.write("token", "Bearer hunter2", 0o600).display().to_string();
+    let config = file(&example.replace("/etc/hapax/probe-token", &token)).load();
+    let probe = config.routes[0].policy.probe.as_ref().unwrap();
+    assert_eq!(probe.answer, ProbeAnswer::ProbeAs(StatusCode::CREATED));
+    assert_eq!(probe.happened.condition.as_ref().unwrap().equals, "succeeded");
+}
+
+#[test]
 fn a_route_may_do_without_the_probe_of_the_defaults() {
     let config = file(&format!("[defaults]\nprobe = {MINIMAL}\n[[route]]\npath = \"/a\"\nprobe = \"off\"\n")).load();
     assert_eq!(config.routes[0].policy.probe, None);
