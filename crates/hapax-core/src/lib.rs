@@ -9,9 +9,11 @@
 //! | [`address`] | whose record this is |
 //! | [`fingerprint`], [`canonical_json`] | what must be equal for two requests to be the same request |
 //! | [`record`] | what is known of a key |
+//! | [`event`] | what can be asked of a record, and what is answered |
 //! | [`transition`] | every rule, in one pure function |
 //! | [`engine`] | decide, swap, and decide again: the only place where rules and store meet |
 //! | [`store`], [`codec`], [`clock`] | what a store must do, the bytes it keeps, the time it hands out |
+//! | [`journal`] | who changed what by hand, kept with the records |
 //! | [`memory`] | the reference store |
 //! | [`limits`] | every maximum, with its reason |
 //! | `failpoint` | where tests stop the process, to kill it there (feature `failpoints`) |
