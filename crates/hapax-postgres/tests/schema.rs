@@ -112,3 +112,20 @@ async fn indexes_hold_only_what_somebody_must_look_at() {
     assert!(indexes.contains("WHERE ((due_at IS NOT NULL) OR (state < 5))"), "{indexes}");
     assert!(indexes.contains("WHERE (reap_at IS NOT NULL)"), "{indexes}");
 }
+
+#[tokio::test]
+async fn a_store_that_has_to_be_there_is_not_made() {
+    needs_postgres!();
+    let database = Server::shared().fresh_database();
+    let error = Postgres::open(&Options::new(database.url()).with_existing()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsuitable);
+    assert!(error.message.ends_with("the schema hapax holds no store; name the database that `hapax proxy` uses"));
+    assert_eq!(database.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'hapax'"), "0", "nothing was made");
+    put(&open(database.url()).await, "k").await;
+    let store = Postgres::open(&Options::new(database.url()).with_existing()).await.unwrap();
+    let id = *address("k").id();
+    assert_eq!(store.between(&id, &id, 10).await.unwrap().entries.len(), 1);
+    assert_eq!(store.about_count().await.unwrap(), None, "the server has not looked yet");
+    database.run("ANALYZE hapax.record");
+    assert_eq!(store.about_count().await.unwrap(), Some(1));
+}

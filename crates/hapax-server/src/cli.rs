@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config::{FlagValue, Sources};
+use crate::ledger::args::LedgerArgs;
+use crate::operate::args::Operation;
+use crate::store_files::args::StoreCommand;
 
 /// State-changing work, once: idempotency for any HTTP API
 #[derive(Debug, Parser)]
@@ -29,8 +32,19 @@ pub enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// List the routes and their policies, and what is called without protection
+    /// List the routes, and what is called without protection
     Routes(RoutesArgs),
+    /// Compare a provider's own records with hapax's, and settle what they decide
+    Reconcile(LedgerArgs),
+    /// Back up, restore and fence the store
+    Store {
+        /// Which of these.
+        #[command(subcommand)]
+        command: StoreCommand,
+    },
+    /// What an operator does.
+    #[command(flatten)]
+    Operate(Operation),
 }
 
 /// What to do with the configuration.

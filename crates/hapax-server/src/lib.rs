@@ -8,10 +8,13 @@
 //! | [`scope`] | whose key it is |
 //! | [`admin`] | the listener for operators: health and metrics |
 //! | [`abuse`] | rates per caller, the most busy callers, the circuit breaker |
+//! | [`operate`] | the operator's commands |
 //! | [`desk`] | what operators can do, on the store or through a running node |
 //! | [`run`] | starting, reloading, draining |
 //! | [`network`] | networks in CIDR notation: whose word is believed |
 //! | [`logs`] | what is logged, and how |
+//! | [`ledger`] | `hapax reconcile`: a provider's own records, compared |
+//! | [`store_files`] | `hapax store`: backup, restore, fence |
 //! | [`audit_routes`] | `hapax routes`: what is called without protection |
 
 pub mod abuse;
@@ -20,8 +23,11 @@ pub mod audit_routes;
 pub mod cli;
 pub mod config;
 pub mod desk;
+pub mod ledger;
 pub mod logs;
 pub mod network;
+pub mod operate;
 pub mod proxy;
 pub mod run;
 pub mod scope;
+pub mod store_files;

@@ -1,7 +1,7 @@
 //! The binary `hapax`: reads the flags, loads the configuration, runs the command.
 //!
-//! It ends with 0 where all went well, 2 where flags or configuration are wrong, 1 otherwise. Left to others: everything
-//! else.
+//! It ends with 0 where all went well, 2 where flags or configuration are wrong, 1 otherwise; the operator's commands have
+//! more codes (`operate`). Left to others: everything else.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -10,7 +10,11 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use hapax_server::cli::{Cli, Command, ConfigCommand, Flags, Output, RoutesArgs};
 use hapax_server::config::{self, Config, ConfigErrors, Sources};
-use hapax_server::{audit_routes, run};
+use hapax_server::ledger::LedgerError;
+use hapax_server::ledger::args::LedgerArgs;
+use hapax_server::store_files::StoreFileError;
+use hapax_server::store_files::args::StoreCommand;
+use hapax_server::{audit_routes, ledger, operate, run, store_files};
 
 /// Requests are many small allocations, made by one thread and freed by another.
 #[global_allocator]
@@ -22,6 +26,8 @@ const EXIT_CONFIGURATION: u8 = 2;
 /// Why a command failed.
 enum Failure {
     Configuration(ConfigErrors),
+    /// What was asked for cannot be done as asked.
+    Usage(Box<dyn Error + Send + Sync>),
     Other(Box<dyn Error + Send + Sync>),
 }
 
@@ -32,6 +38,9 @@ fn main() -> ExitCode {
         Command::Config { command: ConfigCommand::Show { origin, flags } } => show(&flags, origin),
         Command::Config { command: ConfigCommand::Default } => print(config::DEFAULT_FILE),
         Command::Routes(args) => routes(&args),
+        Command::Reconcile(args) => reconcile(&args),
+        Command::Store { command } => store(&command),
+        Command::Operate(operation) => Ok(operate::run(&operation, environment())),
     };
     done.unwrap_or_else(|failure| report(&failure))
 }
@@ -75,6 +84,29 @@ fn routes(args: &RoutesArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(report.exit_code()))
 }
 
+fn reconcile(args: &LedgerArgs) -> Result<ExitCode, Failure> {
+    runtime()?.block_on(ledger::command::run(args, environment(), &mut std::io::stdout())).map(ExitCode::from).map_err(
+        |error| match error {
+            LedgerError::Configuration(errors) => Failure::Configuration(errors),
+            other => Failure::Usage(other.into()),
+        },
+    )
+}
+
+fn store(command: &StoreCommand) -> Result<ExitCode, Failure> {
+    let done = runtime()?.block_on(store_files::command::run(command, environment()));
+    print(&done.map_err(|error| match error {
+        StoreFileError::Configuration(errors) => Failure::Configuration(errors),
+        error @ (StoreFileError::Usage(_) | StoreFileError::Missing(_)) => Failure::Usage(error.into()),
+        other => Failure::Other(other.into()),
+    })?)
+}
+
+/// For commands that do one thing and end.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Failure::Other(error.into()))
+}
+
 fn load(sources: &Sources) -> Result<Config, Failure> {
     config::load(sources).map_err(Failure::Configuration)
 }
@@ -99,6 +131,10 @@ fn report(failure: &Failure) -> ExitCode {
             for problem in &errors.0 {
                 eprintln!("error: {problem}");
             }
+            ExitCode::from(EXIT_CONFIGURATION)
+        }
+        Failure::Usage(error) => {
+            eprintln!("error: {error}");
             ExitCode::from(EXIT_CONFIGURATION)
         }
         Failure::Other(error) => {

@@ -11,7 +11,11 @@ use std::time::Duration;
 use hapax_server::abuse::breaker::Breaker;
 use hapax_server::abuse::callers::{Callers, What};
 use hapax_server::admin::metrics::{self, ALL, Kind};
-use hapax_server::admin::{self, CONNECTIONS_MAX, Check, Readiness, State, Token};
+use hapax_server::admin::{self, Access, CONNECTIONS_MAX, Check, Readiness, Role, State};
+use hapax_server::desk::view::{
+    AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StatusView,
+};
+use hapax_server::desk::{Desk, DeskError, DeskErrorKind};
 use hapax_server::logs::{self, FieldNames, Format, Redacted, RequestId, Style};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -35,19 +39,53 @@ impl Readiness for Fixed {
     }
 }
 
+/// A desk where nobody sits.
+struct Nobody;
+
+impl Desk for Nobody {
+    async fn status(&self) -> Result<StatusView, DeskError> {
+        away()
+    }
+
+    async fn list(&self, _: &Filter, _: Option<&str>, _: u32) -> Result<PageView, DeskError> {
+        std::future::pending().await
+    }
+
+    async fn show(&self, _: &str, _: bool) -> Result<RecordView, DeskError> {
+        away()
+    }
+
+    async fn resolve(&self, _: &ResolutionRequest, _: &str) -> Result<ChangeView, DeskError> {
+        away()
+    }
+
+    async fn purge(&self, _: &PurgeRequest, _: &str) -> Result<PurgeView, DeskError> {
+        away()
+    }
+
+    async fn audit(&self, _: Option<&str>, _: Option<u64>, _: u32) -> Result<AuditView, DeskError> {
+        away()
+    }
+}
+
+fn away<T>() -> Result<T, DeskError> {
+    Err(DeskError::new(DeskErrorKind::Unavailable, "The store cannot be reached."))
+}
+
 struct Admin {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
     served: JoinHandle<std::io::Result<()>>,
 }
 
-fn state(checks: Option<Vec<Check>>) -> State<Fixed> {
+fn state(checks: Option<Vec<Check>>) -> State<Fixed, Nobody> {
     State {
         readiness: Fixed(checks),
         metrics: recorded(metrics::begin),
         callers: Arc::new(Callers::new()),
-        token: None,
+        access: Arc::default(),
         hosts: Vec::new(),
+        desk: Nobody,
     }
 }
 
@@ -59,7 +97,7 @@ fn recorded(emit: impl FnOnce()) -> PrometheusHandle {
     handle
 }
 
-async fn serve(state: State<Fixed>, bind: &str) -> Admin {
+async fn serve(state: State<Fixed, Nobody>, bind: &str) -> Admin {
     let listener = TcpListener::bind(bind).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (stop, stopped) = oneshot::channel();
@@ -204,8 +242,8 @@ async fn callers_are_listed_by_digest() {
 #[tokio::test]
 async fn callers_need_the_token_where_there_is_one() {
     for bind in ["127.0.0.1:0", "0.0.0.0:0"] {
-        let mut closed = state(Some(Vec::new()));
-        closed.token = Token::new("s3cret-canary");
+        let closed = state(Some(Vec::new()));
+        closed.access.store(Arc::new(Access::new(false).with("board", Role::Viewer, "s3cret-canary")));
         let admin = serve(closed, bind).await;
         for fields in ["", "Authorization: Bearer wrong\r\n", "Authorization: Basic s3cret-canary\r\n"] {
             let answer = admin.get("/callers", fields).await;
@@ -225,6 +263,30 @@ async fn callers_are_closed_to_other_machines_without_a_token() {
     assert_eq!(admin.get("/callers", "Authorization: Bearer \r\n").await.status, 403);
     let by_name = "GET /readyz HTTP/1.1\r\nHost: hapax.svc\r\nConnection: close\r\n\r\n";
     assert_eq!(admin.send(by_name).await.status, 200, "a name is fine where it is not loopback");
+}
+
+#[tokio::test]
+async fn probes_are_answered_while_the_api_is_busy() {
+    let admin = Arc::new(serve_ready("127.0.0.1:0").await);
+    let mut waiting = Vec::new();
+    // The desk never answers a list; each of these holds a turn.
+    loop {
+        let mut stream = TcpStream::connect(admin.address).await.unwrap();
+        stream.write_all(b"GET /v1/keys HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        waiting.push(stream);
+        let answer = admin.get("/v1/status", "").await;
+        assert_eq!(answer.status, 503, "the store is away, or nobody has a turn");
+        if answer.body.contains("Too many") {
+            assert!(answer.head.contains("retry-after: 1"), "{}", answer.head);
+            break;
+        }
+        assert!(waiting.len() < CONNECTIONS_MAX / 2, "places are left for others");
+    }
+    assert_eq!(admin.get("/livez", "").await.status, 200);
+    assert_eq!(admin.get("/metrics", "").await.status, 200);
+    drop(waiting);
+    let patient = async { while admin.get("/v1/status", "").await.body.contains("Too many") {} };
+    tokio::time::timeout(PATIENCE, patient).await.expect("turns are given back");
 }
 
 #[tokio::test]
@@ -483,7 +545,7 @@ fn no_secret_reaches_the_log_through_what_we_log() {
     fields.insert("authorization", "Bearer canary-1".parse().unwrap());
     fields.insert("cookie", "session=canary-2".parse().unwrap());
     let store = hapax_postgres::Options::new("postgres://hapax:canary-3@localhost/hapax");
-    let token = Token::new("canary-4");
+    let token = Access::new(false).with("ops", Role::Operator, "canary-4");
     for style in STYLES {
         let text = logged(style, "trace", || {
             let span = tracing::info_span!("request", id = %RequestId::next(), body = ?Redacted("canary-5"));

@@ -9,10 +9,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hapax_testkit::hapax::Hapax;
 use hapax_testkit::ledger::{Answer, Behaviour};
 use hapax_testkit::raw_http::{ReadError, Response};
 use hapax_testkit::wait::until;
-use node::{Kept, Node, on_both_stores, pay, refused, start_with};
+use node::{Kept, Node, builder, on_both_stores, pay, refused, start_with};
 use tempfile::TempDir;
 use tokio::time::Instant;
 
@@ -27,6 +28,8 @@ on_both_stores! {
     a_kept_key_answers_410_and_a_free_one_runs_again
     a_probe_may_be_added_by_a_reload
     draining_waits_for_no_sweep
+    without_a_probe_one_command_settles_it
+    truth_that_comes_after_a_verdict_is_recorded_counted_and_noted
 }
 
 /// Long enough for a busy machine; nothing here takes more than a few seconds.
@@ -272,4 +275,68 @@ fn draining_waits_for_no_sweep(kept: Kept) {
     let begun = Instant::now();
     assert_eq!(node.hapax.terminate(), Some(0));
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+/// A command on the node's store, while the node runs.
+fn command(node: &Node, args: &[&str]) -> String {
+    let store = match &node.database {
+        Some(database) => database.url(),
+        None => format!("sqlite:{}", node.hapax.dir().join("hapax.db").display()),
+    };
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_hapax"));
+    command.args(args).args(["--store", &store]).current_dir(node.hapax.dir());
+    let ours = std::env::vars().map(|(name, _)| name).filter(|name| name.starts_with("HAPAX_"));
+    for name in ours {
+        command.env_remove(name);
+    }
+    let done = command.output().unwrap();
+    let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{args:?}: {said}");
+    said
+}
+
+fn without_a_probe_one_command_settles_it(kept: Kept) {
+    let mut node = start_with(kept, |builder| builder.with_config(&config("")));
+    crash_amid(&mut node, &["order-17"]);
+    until("it is counted", PATIENCE, || node.hapax.metric("hapax_unknown") == 1.0);
+    let listed = command(&node, &["keys", "list", "--state", "unknown"]);
+    assert!(listed.contains("order-17") && listed.contains("unknown"), "{listed}");
+    std::fs::write(node.hapax.dir().join("payment.json"), r#"{"id":"p-17"}"#).unwrap();
+    let resolve = ["keys", "resolve", "order-17", "--happened", "--status", "201", "--body-file", "payment.json"];
+    command(&node, &[&resolve[..], &["--reason", "paid, see the bank's report", "--yes"]].concat());
+    let retry = node.send(&pay("order-17"));
+    assert_eq!((retry.status, retry.is_replay(), retry.text().as_str()), (201, true, r#"{"id":"p-17"}"#));
+    node.ledger.assert_once("order-17");
+}
+
+/// A second process on the node's store, in front of the same upstream.
+fn beside(node: &Node, text: &str) -> Hapax {
+    let builder = builder(&node.ledger, node.database.as_ref()).with_config(text);
+    match &node.database {
+        Some(_) => builder.start(),
+        None => builder.with_store(&format!("sqlite:{}", node.hapax.dir().join("hapax.db").display())).start(),
+    }
+}
+
+fn truth_that_comes_after_a_verdict_is_recorded_counted_and_noted(kept: Kept) {
+    // The upstream works for longer than anybody waits for it, and says meanwhile that there is nothing.
+    let config = config(PROBE).replace("answer_timeout = \"2s\"", "answer_timeout = \"20s\"");
+    let config = config.replace("settle_after = \"2000ms\"", "settle_after = \"20s\"");
+    let mut node = start_with(kept, |builder| builder.with_config(&config));
+    let first = begin(&node, "k");
+    node.hapax.signal("STOP");
+    let other = beside(&node, &config);
+    until("the other notices the lapse", PATIENCE, || other.metric("hapax_lapsed_total") == 1.0);
+    let said = ["keys", "resolve", "k", "--did-not-happen", "--reason", "so says the bank", "--yes"];
+    command(&node, &said);
+    node.hapax.signal("CONT");
+    node.ledger.release("k");
+    let answer = first.join().unwrap().unwrap();
+    assert_eq!(answer.status, 201);
+    assert_eq!(node.hapax.metric("hapax_contradicted_total"), 1.0);
+    assert!(node.hapax.stderr().contains("an attempt that was said not to have happened has completed"));
+    let retry = pay("k").send(other.address());
+    assert_eq!((retry.is_replay(), retry.text()), (true, answer.text()));
+    until("it is noted", PATIENCE, || command(&node, &["audit"]).contains("contradicted"));
+    node.ledger.assert_once("k");
 }

@@ -23,3 +23,5 @@ mod reloads;
 mod scopes;
 #[path = "config/setup.rs"]
 mod setup;
+#[path = "config/tokens.rs"]
+mod tokens;

@@ -151,6 +151,7 @@ async fn collected(body: hapax_server::proxy::Body) -> Value {
 fn the_next_step_of_every_example_stands_in_the_code() {
     let mut files: Vec<_> = HTTP_CODE.into_iter().flat_map(sources).collect();
     files.extend(sources("crates/hapax-server/src/run"));
+    files.extend(sources("crates/hapax/src"));
     let code: String = files.into_iter().map(|(_, text)| in_one_line(&text)).collect();
     for (name, page) in pages() {
         for example in examples(&page) {

@@ -14,6 +14,7 @@
 //! | `checkpoint.rs` | moves the log into the file, beside the writer |
 //! | `rows.rs` | the statements: rows to records and back |
 //! | `schema.rs` | migrations, and whose file it is |
+//! | `backup.rs`, `restore.rs` | a copy of a file in use, and a copy put back |
 //! | `clock.rs` | the clocks of the host |
 //! | `failure.rs` | what SQLite said, in words and kinds a caller can act on |
 //!
@@ -32,6 +33,7 @@
 //! # }
 //! ```
 
+mod backup;
 mod checkpoint;
 mod clock;
 mod failure;
@@ -40,11 +42,14 @@ mod notes;
 mod options;
 mod reader;
 mod recent;
+mod restore;
 mod rows;
 mod schema;
 mod store;
 mod writer;
 
+pub use backup::{Contents, back_up, inspect};
 pub use clock::SystemClock;
 pub use options::Options;
+pub use restore::{Restore, Unplaced};
 pub use store::Sqlite;

@@ -68,7 +68,7 @@ impl Reader {
 /// A place in a scan: (due time or 0, seq). By due time the due index is walked, else the records in order.
 type Place = (i64, i64);
 
-fn scan(connection: &Connection, query: &Scan, now: Now) -> Result<Page, StoreError> {
+pub(crate) fn scan(connection: &Connection, query: &Scan, now: Now) -> Result<Page, StoreError> {
     let failed = |error| failure::of_statement("scan", error);
     let by_due = walks_due_index(query);
     let after = query.after.as_ref().map_or(Ok((i64::MIN, i64::MIN)), |cursor| read_cursor(cursor, by_due))?;

@@ -12,7 +12,7 @@ use crate::failure;
 use crate::options::Options;
 
 /// "hapx": the application id of a file of hapax's own.
-const APPLICATION_ID: i32 = 0x6861_7078;
+pub(crate) const APPLICATION_ID: i32 = 0x6861_7078;
 
 /// One step of the schema.
 struct Migration {

@@ -6,7 +6,7 @@ mod common;
 
 use std::path::Path;
 
-use hapax_core::address::Key;
+use hapax_core::address::{Id, Key};
 use hapax_core::engine::EngineError;
 use hapax_core::record::Policy;
 use hapax_core::store::{ErrorKind, Scan, Store, StoreError};
@@ -75,7 +75,7 @@ fn a_newer_schema_is_refused_and_one_that_this_release_can_read_beside_is_not() 
     assert_eq!(
         message(&error),
         format!(
-            "open: {}: the file has schema 9 and needs a release that knows 8; this one knows 1: upgrade it",
+            "open: {}: the file has schema 9 and needs a release that knows 8; this one knows 2: upgrade it",
             path.display()
         )
     );
@@ -213,4 +213,40 @@ async fn a_transaction_of_somebody_else_held_too_long_is_an_error_and_no_guess()
     }
     other.execute_batch("COMMIT").unwrap();
     assert_eq!(claim(&engine, "k").await.answer, Answer::Proceed);
+}
+
+#[tokio::test]
+async fn a_store_that_has_to_be_there_is_not_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hapax.db");
+    let existing = || Sqlite::open(&Options::new(&path).with_existing());
+    assert!(existing().is_err());
+    assert!(!path.exists(), "nothing was made");
+    std::fs::write(&path, b"").unwrap();
+    let error = existing().unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsuitable);
+    let expected = "the file holds no store; name the file that `hapax proxy` uses";
+    assert_eq!(message(&error), format!("open: {}: {expected}", path.display()));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "nothing was written");
+    drop(Sqlite::open(&Options::new(&path)).unwrap());
+    existing().unwrap();
+}
+
+#[tokio::test]
+async fn records_are_found_by_the_first_digits_of_their_ids_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(&Options::new(dir.path().join("hapax.db"))).unwrap();
+    assert_eq!(store.about_count().await.unwrap(), 0);
+    let engine = engine(store.clone());
+    for key in ["k-1", "k-2", "k-3"] {
+        claim(&engine, key).await;
+    }
+    let id = *address("k-2").id();
+    let found = store.between(&id, &id, 10).await.unwrap();
+    assert_eq!(found.entries.iter().map(|entry| entry.address.key().as_str()).collect::<Vec<_>>(), ["k-2"]);
+    let (first, last) = (Id::from_bytes([0; 32]), Id::from_bytes([255; 32]));
+    assert_eq!(store.between(&first, &last, 10).await.unwrap().entries.len(), 3);
+    assert_eq!(store.between(&first, &last, 2).await.unwrap().entries.len(), 2);
+    assert_eq!(store.between(&last, &first, 2).await.unwrap().entries.len(), 0);
+    assert_eq!(store.about_count().await.unwrap(), 3);
 }

@@ -4,18 +4,19 @@
 //! name takes longer than counting it, so each thread keeps what it has looked up, for as long as the recorder is the same.
 
 use std::cell::RefCell;
-
 use std::sync::Arc;
 
 use hapax_core::store::StoreError;
 use metrics::{Counter, Histogram};
+
+use crate::survey::Waiting;
 
 /// A metric's name and its only label's value, by where they stand: both are constants of this crate. A constant that
 /// stands in two places is looked up twice, and is still one metric.
 type Place = (*const u8, *const u8);
 
 thread_local! {
-    static METERS: RefCell<Meters> = const { RefCell::new(Meters { recorder: 0, counters: Vec::new(), histograms: Vec::new(), gauges: Vec::new() }) };
+    static METERS: RefCell<Meters> = const { RefCell::new(Meters::of(0)) };
 }
 
 /// What a thread has looked up: a few dozen at most.
@@ -25,14 +26,20 @@ struct Meters {
     counters: Vec<(Place, Counter)>,
     histograms: Vec<(Place, Histogram)>,
     gauges: Vec<(Place, metrics::Gauge)>,
+    /// By route. There are as many as the configuration has had.
+    duplicates: Vec<(Arc<str>, Counter)>,
 }
 
 impl Meters {
+    const fn of(recorder: usize) -> Self {
+        Self { recorder, counters: Vec::new(), histograms: Vec::new(), gauges: Vec::new(), duplicates: Vec::new() }
+    }
+
     /// Forgets everything if there is another recorder now.
     fn check_recorder(&mut self) {
         let recorder = metrics::with_recorder(|recorder| std::ptr::from_ref(recorder).addr());
         if self.recorder != recorder {
-            *self = Self { recorder, counters: Vec::new(), histograms: Vec::new(), gauges: Vec::new() };
+            *self = Self::of(recorder);
         }
     }
 }
@@ -79,8 +86,6 @@ fn gauge(name: &'static str, act: impl FnOnce(&metrics::Gauge)) {
 fn record(name: &'static str, make: impl FnOnce() -> Histogram, value: &'static str, seconds: f64) {
     with(|meters| &mut meters.histograms, name, value, make, |meter| meter.record(seconds));
 }
-
-use crate::survey::Waiting;
 
 /// A claim ended in that way.
 pub(crate) fn claimed(outcome: &'static str) {
@@ -138,9 +143,24 @@ pub(crate) fn overruled() {
     metrics::counter!("hapax_overruled_total").increment(1);
 }
 
+/// There is a route of that name: its counter begins at zero, so that the first increase is seen.
+pub(crate) fn route_is_known(route: &Arc<str>) {
+    metrics::counter!("hapax_duplicates_total", "route" => Arc::clone(route)).increment(0);
+}
+
 /// A key came back that was used before, on the route of that name.
 pub(crate) fn duplicate(route: &Arc<str>) {
-    metrics::counter!("hapax_duplicates_total", "route" => Arc::clone(route)).increment(1);
+    // Every replay is one.
+    let _ = METERS.try_with(|meters| {
+        let Ok(mut meters) = meters.try_borrow_mut() else { return };
+        meters.check_recorder();
+        if let Some((_, counter)) = meters.duplicates.iter().find(|(known, _)| known == route) {
+            return counter.increment(1);
+        }
+        let counter = metrics::counter!("hapax_duplicates_total", "route" => Arc::clone(route));
+        counter.increment(1);
+        meters.duplicates.push((Arc::clone(route), counter));
+    });
 }
 
 /// A lease has lapsed.

@@ -24,6 +24,10 @@ const LIMIT: u32 = 200;
 /// The pause between batches: most of the time belongs to requests.
 const BETWEEN: Duration = Duration::from_millis(25);
 
+/// One cause and one next step.
+const NEVER_RAN_DETAIL: &str = "the request was accepted and not started before its time was over, so nothing happened; \
+                                send it again with a new key";
+
 /// What a sweep came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -41,14 +45,17 @@ pub struct Report {
 #[must_use]
 pub fn never_ran() -> Arc<Outcome> {
     static NEVER_RAN: LazyLock<Arc<Outcome>> = LazyLock::new(|| {
-        let body = concat!(
-            r#"{"type":"urn:hapax:problem:never-ran","title":"The request was accepted and never ran","status":408,"#,
-            r#""detail":"the request was accepted and was not started before its time was over; nothing happened; "#,
-            r#"send it again with a new key"}"#,
+        let body = format!(
+            concat!(
+                r#"{{"type":"urn:hapax:problem:never-ran","title":"The request was accepted and never ran","#,
+                r#""status":408,"detail":"{detail}","#,
+                r#""error":{{"type":"idempotency_error","code":"never-ran","message":"{detail}"}}}}"#,
+            ),
+            detail = NEVER_RAN_DETAIL
         );
         let header = |name: &str, value: &str| (name.as_bytes().to_vec(), value.as_bytes().to_vec());
         let headers = vec![header("content-type", "application/problem+json"), header("cache-control", "no-store")];
-        Arc::new(Outcome { status: 408, headers, body: Body::Kept(body.as_bytes().to_vec()) })
+        Arc::new(Outcome { status: 408, headers, body: Body::Kept(body.into_bytes()) })
     });
     Arc::clone(&NEVER_RAN)
 }
@@ -120,4 +127,22 @@ async fn expire<S: Store, T: Tokens>(
 pub async fn run<S: Store, T: Tokens>(engine: &Engine<S, T>, every: Duration, ending: &CancellationToken) {
     let pace = Pace { every, between: BETWEEN.min(every) };
     sweep::repeat("reap", pace, ending, || async { Ok(run_once(engine, LIMIT).await?.left) }).await;
+}
+
+#[cfg(all(test, feature = "http"))]
+mod tests {
+    use super::*;
+    use crate::http::{Problem, Refusal};
+
+    #[test]
+    fn what_never_ran_is_answered_by_a_problem_like_any_other() {
+        let refusal = Refusal::new(Problem::NeverRan, NEVER_RAN_DETAIL).into_response(None);
+        let outcome = never_ran();
+        let Body::Kept(body) = &outcome.body else { panic!("it has a body") };
+        let read = |bytes: &[u8]| serde_json::from_slice::<serde_json::Value>(bytes).unwrap();
+        assert_eq!((outcome.status, read(body)), (refusal.status().as_u16(), read(refusal.body())));
+        let fields = refusal.headers().iter();
+        let fields: Vec<_> = fields.map(|(name, value)| (name.as_str().into(), value.as_bytes().into())).collect();
+        assert_eq!(outcome.headers, fields);
+    }
 }

@@ -14,8 +14,8 @@ use hapax_core::engine::Engine;
 use hapax_core::fingerprint::{Fingerprint, Fingerprinter, Fingerprints, Recipe, Request};
 use hapax_core::journal::{Journal, NoteScan};
 use hapax_core::memory::Memory;
-use hapax_core::record::{AttemptId, Body, OnLapse, Outcome, Policy, Record, State, Stored, Verdict};
-use hapax_core::store::Store;
+use hapax_core::record::{AttemptId, Body, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version};
+use hapax_core::store::{Damaged, Health, Page, Scan, Seen, Store, StoreError, Swap};
 use hapax_core::transition::{Answer, Event};
 use hapax_testkit::clock::FakeClock;
 
@@ -165,6 +165,44 @@ async fn more_than_the_limit_is_left_for_the_next_sweep() {
     }
     assert_eq!(lapsed, 25);
     assert_eq!(lapse::run_once(&setup.engine, 5).await.unwrap(), lapse::Report::default());
+}
+
+/// A store in which one record is damaged.
+struct Scratched(Arc<Memory>);
+
+impl Store for Scratched {
+    async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
+        self.0.swap(at, expect, next).await
+    }
+    async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
+        self.0.get(at).await
+    }
+    async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {
+        let mut page = self.0.scan(query).await?;
+        if query.after.is_none() {
+            page.damaged.push(Damaged { id: None, reason: "a byte was changed".to_owned() });
+        }
+        Ok(page)
+    }
+    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+        self.0.reap(limit).await
+    }
+    async fn health(&self) -> Result<Health, StoreError> {
+        self.0.health().await
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_record_is_reported_and_the_others_are_swept() {
+    let setup = setup();
+    for key in 0..20 {
+        setup.claim(&format!("k{key}"), Policy::default()).await;
+    }
+    setup.clock.advance_ms(LEASE_MS);
+    let engine = Engine::new(Scratched(Arc::clone(setup.engine.store())), tokens::random as Random);
+    let report = lapse::run_once(&engine, 1000).await.unwrap();
+    assert_eq!((report.lapsed, report.left.damaged.len()), (20, 1));
+    assert_eq!(reap::run_once(&engine, 1000).await.unwrap().left.damaged.len(), 2, "one per walk");
 }
 
 #[tokio::test]

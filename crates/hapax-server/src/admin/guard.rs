@@ -1,67 +1,14 @@
-//! Who may ask what of the admin listener.
+//! What a browser can be made to do to the admin listener, and what is done about it.
 //!
 //! A browser on the operator's machine can be made to send requests to loopback addresses; with a name that resolves to
 //! 127.0.0.1 it can even read the answers (DNS rebinding). So a loopback listener answers only to names that nobody else
-//! can give it. What tells about callers needs a token as soon as other machines can reach it.
+//! can give it, and pages of other origins change nothing. Left to others: tokens (`access`).
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use http::header::{AUTHORIZATION, HOST};
+use http::Request;
+use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
-use http::{HeaderMap, Request};
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
-
-/// A secret that opens what tells about callers. Only its digest is kept.
-#[derive(Clone)]
-pub struct Token([u8; 32]);
-
-impl Token {
-    /// `None` for an empty token: it would open to everybody.
-    #[must_use]
-    pub fn new(secret: &str) -> Option<Self> {
-        (!secret.trim().is_empty()).then(|| Self(Sha256::digest(secret.trim().as_bytes()).into()))
-    }
-
-    /// Compares in constant time; the digests also hide how long the secret is.
-    fn opens(&self, given: &[u8]) -> bool {
-        let given: [u8; 32] = Sha256::digest(given).into();
-        self.0.ct_eq(&given).into()
-    }
-}
-
-impl std::fmt::Debug for Token {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Token(…)")
-    }
-}
-
-/// Why what tells about callers stays closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Closed {
-    /// Other machines can reach the listener, and no token is configured.
-    Everywhere,
-    /// The token is absent or wrong.
-    Token,
-}
-
-/// May this request see what tells about callers?
-pub(super) fn admit(headers: &HeaderMap, token: Option<&Token>, loopback: bool) -> Result<(), Closed> {
-    match token {
-        None if loopback => Ok(()),
-        None => Err(Closed::Everywhere),
-        Some(token) if bearer(headers).is_some_and(|given| token.opens(given)) => Ok(()),
-        Some(_) => Err(Closed::Token),
-    }
-}
-
-/// The one bearer token of a request.
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let mut lines = headers.get_all(AUTHORIZATION).iter();
-    let (Some(line), None) = (lines.next(), lines.next()) else { return None };
-    let (scheme, rest) = line.as_bytes().split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| rest.trim_ascii())
-}
 
 /// Does the request name this listener by a name that only an operator can have given it?
 pub(super) fn is_meant<B>(request: &Request<B>, names: &[String]) -> bool {
@@ -71,6 +18,19 @@ pub(super) fn is_meant<B>(request: &Request<B>, names: &[String]) -> bool {
     let in_header = in_header.is_some_and(|authority| is_known(&authority, names));
     let in_target = request.uri().authority().is_none_or(|authority| is_known(authority, names));
     in_header && in_target
+}
+
+/// Does no page ask, or one that came from this listener? A browser names the page's origin with every change.
+pub(super) fn is_own_origin<B>(request: &Request<B>) -> bool {
+    let mut lines = request.headers().get_all(ORIGIN).iter();
+    let line = match (lines.next(), lines.next()) {
+        (None, _) => return true,
+        (Some(line), None) => line.as_bytes(),
+        (Some(_), Some(_)) => return false,
+    };
+    let authority = line.strip_prefix(b"http://").or_else(|| line.strip_prefix(b"https://"));
+    let host = request.headers().get(HOST).map(http::HeaderValue::as_bytes);
+    authority.zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host))
 }
 
 fn is_known(authority: &Authority, names: &[String]) -> bool {
@@ -123,29 +83,25 @@ mod tests {
     }
 
     #[test]
-    fn the_token_must_be_the_one_and_only() {
-        let token = Token::new(" s3cret\n").unwrap();
-        let given = |lines: &[&str]| {
-            let mut headers = HeaderMap::new();
-            for line in lines {
-                headers.append(AUTHORIZATION, line.parse().unwrap());
+    fn a_page_of_another_origin_is_not_ours() {
+        let own = |origins: &[&str]| {
+            let mut request = Request::post("/v1/resolutions").header(HOST, "localhost:9180");
+            for origin in origins {
+                request = request.header(ORIGIN, *origin);
             }
-            admit(&headers, Some(&token), true)
+            is_own_origin(&request.body(()).unwrap())
         };
-        assert_eq!(given(&["Bearer s3cret"]), Ok(()));
-        assert_eq!(given(&["bearer s3cret"]), Ok(()));
-        for lines in
-            [&[][..], &["Bearer s3cre"], &["Bearer s3cret2"], &["Basic s3cret"], &["Bearer"], &["Bearer s3cret"; 2]]
-        {
-            assert_eq!(given(lines), Err(Closed::Token), "{lines:?}");
+        assert!(own(&[]) && own(&["http://localhost:9180"]) && own(&["https://LOCALHOST:9180"]));
+        for origins in [
+            &["null"][..],
+            &["http://evil.example"],
+            &["http://localhost:9181"],
+            &["http://localhost:9180.evil.example"],
+            &["localhost:9180"],
+            &[""],
+            &["http://localhost:9180"; 2],
+        ] {
+            assert!(!own(origins), "{origins:?}");
         }
-        assert!(Token::new(" ").is_none());
-        assert_eq!(format!("{token:?}"), "Token(…)");
-    }
-
-    #[test]
-    fn without_a_token_only_loopback_is_open() {
-        assert_eq!(admit(&HeaderMap::new(), None, true), Ok(()));
-        assert_eq!(admit(&HeaderMap::new(), None, false), Err(Closed::Everywhere));
     }
 }

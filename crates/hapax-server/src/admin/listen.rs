@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -18,9 +19,10 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::State;
 use super::answers::answer;
 use super::readiness::Readiness;
+use super::{Here, State};
+use crate::desk::Desk;
 
 /// Connections at once; the next ones wait until one of these ends. A prober and two scrapers need three.
 pub const CONNECTIONS_MAX: usize = 64;
@@ -51,16 +53,16 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 /// # Errors
 ///
 /// The address of the listener cannot be read.
-pub async fn serve<R: Readiness>(
+pub async fn serve<R: Readiness, D: Desk + 'static>(
     listener: TcpListener,
-    state: Arc<State<R>>,
+    state: Arc<State<R, D>>,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
-    let loopback = listener.local_addr()?.ip().to_canonical().is_loopback();
+    let here = Arc::new(Here::new(listener.local_addr()?.ip().to_canonical().is_loopback()));
     let ending = CancellationToken::new();
     let tasks = TaskTracker::new();
     tasks.spawn(upkeep(Arc::clone(&state), ending.clone()));
-    let accepting = accept_all(&listener, &tasks, &state, loopback, &ending);
+    let accepting = accept_all(&listener, &tasks, &state, &here, &ending);
     tokio::select! {
         () = accepting => {}
         () = shutdown => {}
@@ -73,20 +75,20 @@ pub async fn serve<R: Readiness>(
     Ok(())
 }
 
-async fn accept_all<R: Readiness>(
+async fn accept_all<R: Readiness, D: Desk + 'static>(
     listener: &TcpListener,
     tasks: &TaskTracker,
-    state: &Arc<State<R>>,
-    loopback: bool,
+    state: &Arc<State<R, D>>,
+    here: &Arc<Here>,
     ending: &CancellationToken,
 ) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (state, ending) = (Arc::clone(state), ending.clone());
+                let (state, here, ending) = (Arc::clone(state), Arc::clone(here), ending.clone());
                 tasks.spawn(async move {
-                    converse(stream, &state, loopback, &ending).await;
+                    converse(stream, &state, &here, &ending).await;
                     drop(place);
                 });
             }
@@ -98,9 +100,20 @@ async fn accept_all<R: Readiness>(
     }
 }
 
-async fn converse<R: Readiness>(stream: TcpStream, state: &State<R>, loopback: bool, ending: &CancellationToken) {
-    let service = service_fn(|request: http::Request<Incoming>| async move {
-        Ok::<_, Infallible>(answer(&request, state, loopback).await)
+async fn converse<R: Readiness, D: Desk>(
+    stream: TcpStream,
+    state: &State<R, D>,
+    here: &Here,
+    ending: &CancellationToken,
+) {
+    let changing = AtomicBool::new(false);
+    let service = service_fn(|request: http::Request<Incoming>| {
+        changing.store(request.method() == http::Method::POST, Ordering::Relaxed);
+        async {
+            let answer = answer(request, state, here).await;
+            changing.store(false, Ordering::Relaxed);
+            Ok::<_, Infallible>(answer)
+        }
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
@@ -113,10 +126,11 @@ async fn converse<R: Readiness>(stream: TcpStream, state: &State<R>, loopback: b
         () = tokio::time::sleep(LIFE) => {}
     }
     connection.as_mut().graceful_shutdown();
-    let _ = tokio::time::timeout(GRACE, connection).await;
+    // A long purge must not be broken off in the middle because its connection is old.
+    while tokio::time::timeout(GRACE, connection.as_mut()).await.is_err() && changing.load(Ordering::Relaxed) {}
 }
 
-async fn upkeep<R: Readiness>(state: Arc<State<R>>, ending: CancellationToken) {
+async fn upkeep<R: Readiness, D: Desk>(state: Arc<State<R, D>>, ending: CancellationToken) {
     let mut ticks = tokio::time::interval(UPKEEP_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     while ending.run_until_cancelled(ticks.tick()).await.is_some() {

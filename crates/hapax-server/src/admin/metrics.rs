@@ -76,7 +76,7 @@ pub enum Kind {
     Histogram(&'static [f64]),
 }
 
-/// A label and its values; no values means that the build or the configuration names them, never a caller.
+/// A label and the values that begin at zero; no values means that the build or the configuration names them, never a caller.
 pub type Label = (&'static str, &'static [&'static str]);
 
 /// One metric.
@@ -104,6 +104,10 @@ const CLAIM_OUTCOMES: &[&str] =
 
 const RECONCILE_OUTCOMES: &[&str] = &["scheduled", "resolved", "failed", "too_soon"];
 
+const STORE_OPS: &[&str] = &["swap", "get", "scan", "reap"];
+
+const STORE_FAILURES: &[&str] = &["unavailable", "ambiguous", "damaged", "unsuitable", "invalid"];
+
 const ROLES: &[&str] = &["lapse", "reap", "reconcile", "survey", "fence"];
 
 /// Every metric. The order is that of `docs/metrics.md`.
@@ -113,7 +117,11 @@ pub const ALL: &[Metric] = &[
     counter(UNPROTECTED, &[], "State-changing requests that ran without a key."),
     counter(PASSED_THROUGH, &[("why", &[])], "Requests that were passed on without a claim, by reason."),
     counter(OBSERVED, &[("outcome", CLAIM_OUTCOMES)], "What a claim would have come to, on routes that only observe."),
-    counter(STORE_ERRORS, &[("op", &[]), ("kind", &[])], "Failures of the store, by operation and kind."),
+    counter(
+        STORE_ERRORS,
+        &[("op", STORE_OPS), ("kind", STORE_FAILURES)],
+        "Failures of the store, by operation and kind.",
+    ),
     histogram(STORE_SECONDS, SECONDS, &[("op", &[])], "How long the store took, by operation."),
     histogram(BATCH_ROWS, ROWS, &[("store", &[])], "How many rows the store wrote in one transaction."),
     histogram(UPSTREAM_SECONDS, SECONDS, &[], "How long the upstream took to answer a protected request."),
@@ -195,6 +203,12 @@ pub fn begin() {
             (Kind::Counter, [(label, values)]) => {
                 for value in *values {
                     ::metrics::counter!(metric.name, *label => *value).increment(0);
+                }
+            }
+            (Kind::Counter, [(label, values), (other, others)]) => {
+                for (value, second) in values.iter().flat_map(|value| others.iter().map(move |second| (value, second)))
+                {
+                    ::metrics::counter!(metric.name, *label => *value, *other => *second).increment(0);
                 }
             }
             _ => {}

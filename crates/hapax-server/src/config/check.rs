@@ -15,9 +15,6 @@ use super::reader::Reader;
 use super::secret;
 use super::units::show_duration;
 
-/// Shorter tokens can be guessed.
-const TOKEN_CHARS_MIN: usize = 16;
-
 /// No timeout and no retention is longer: more is a unit mistaken for another.
 pub(super) const DURATION_MAX: Duration = Duration::from_millis(hapax_core::limits::DURATION_MS_MAX);
 
@@ -168,22 +165,18 @@ fn keys(reader: &mut Reader<'_>, config: &Config) {
 const FINGERPRINT_KEYS: [&str; 3] = ["fingerprint.key_file", "fingerprint.key", "fingerprint.older_key_files"];
 
 fn secrets(reader: &mut Reader<'_>, config: &Config) {
-    let token = config.admin.token.as_ref();
-    if token.is_some_and(|token| token.expose().chars().count() < TOKEN_CHARS_MIN) {
-        let message =
-            format!("`admin.token` has fewer than {TOKEN_CHARS_MIN} characters and could be guessed; use a longer one");
-        reader.refuse(&["admin.token", "admin.token_file"], message);
-    }
     let Some(path) = reader.file.filter(|path| secret::is_public(path)) else { return };
     let has_password = matches!(&config.store.backend, Backend::Postgres { url, .. } if url.expose().contains('@'));
     let held = [("admin.token", true), ("fingerprint.key", true), ("store.url", has_password)];
-    for (key, is_secret) in held {
+    let held = held.map(|(key, is_secret)| (key.to_owned(), is_secret));
+    let tokens: Vec<_> = (0..config.admin.tokens.len()).map(|at| (format!("admin.tokens[{at}].value"), true)).collect();
+    for (key, is_secret) in held.iter().chain(&tokens) {
         let in_file = |origin: &Origin| matches!(origin, Origin::File { .. });
         let set =
             |name: &str| reader.settings.iter().find(|setting| setting.key == name).map(|setting| &setting.origin);
         // A secret that stands in a file of its own was checked there.
         let inline = set(key).is_some_and(in_file) && !set(&format!("{key}_file")).is_some_and(in_file);
-        if is_secret && inline {
+        if *is_secret && inline {
             let path = path.display();
             let message = format!(
                 "`{key}` is a secret, and anyone on this machine can read `{path}`; run `chmod o-rwx {path}` or set \

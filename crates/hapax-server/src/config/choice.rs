@@ -65,6 +65,16 @@ choice! {
 }
 
 choice! {
+    /// What a token of the admin listener allows.
+    Role {
+        /// To look, but not at bodies.
+        "viewer" => Viewer,
+        /// To look and to change.
+        "operator" => Operator,
+    }
+}
+
+choice! {
     /// How a key may be spelled.
     KeySyntax {
         /// A bare key equals the quoted one.

@@ -8,7 +8,7 @@
 //! | `model`, [`policy`], `probe` | the result: plain data with its defaults |
 //! | `source`, `environment` | where settings come from |
 //! | `reader` | who wins, and which keys nobody knows |
-//! | `sections`, `read_policy`, `read_scope`, `read_store` | which keys there are |
+//! | `sections`, `read_admin`, `read_policy`, `read_scope`, `read_store` | which keys there are |
 //! | `value`, `choice`, `units`, `secret` | types of values |
 //! | `check`, `check_policy` | which values fit together |
 //! | `show`, `reload` | what operators see, and what a reload cannot change |
@@ -21,6 +21,7 @@ mod model;
 pub mod policy;
 mod probe;
 mod problem;
+mod read_admin;
 mod read_policy;
 mod read_scope;
 mod read_store;
@@ -36,16 +37,19 @@ mod value;
 pub use crate::network::{InvalidNetwork, Network};
 pub use hapax_core::record::OnLapse;
 pub use model::{
-    Admin, Ask, Backend, Background, Config, Cors, Dialect, FingerprintKeys, HmacKey, Jwt, JwtAlgorithm, JwtKeys,
-    KeySyntax, Keys, Log, LogFormat, Mode, Place, Route, Scope, ScopeKind, Server, Store, Tls, Upstream,
+    Admin, AdminToken, Ask, Backend, Background, Config, Cors, Dialect, FingerprintKeys, HmacKey, Jwt, JwtAlgorithm,
+    JwtKeys, KeySyntax, Keys, Log, LogFormat, Mode, Place, Role, Route, Scope, ScopeKind, Server, Store, Tls, Upstream,
 };
 pub use policy::Policy;
 pub use probe::{Condition, Piece, Probe, ProbeAnswer, Sign, Template};
 pub use problem::{ConfigErrors, Origin, Problem};
+pub(crate) use read_admin::OPERATOR;
 pub use reader::Setting;
 pub use secret::Secret;
+pub(crate) use secret::read_file as read_secret;
 pub use show::show;
 pub use source::{FILE_DEFAULT, FILE_VARIABLE, FlagValue, Sources};
+pub(crate) use units::duration;
 
 use reader::{Entries, Reader};
 use source::Override;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method, Uri};
 
-pub use super::choice::{Dialect, JwtAlgorithm, KeySyntax, LogFormat, Mode};
+pub use super::choice::{Dialect, JwtAlgorithm, KeySyntax, LogFormat, Mode, Role};
 use super::policy::Policy;
 use super::secret::Secret;
 use super::value::without_query;
@@ -337,10 +337,25 @@ impl Default for Background {
 pub struct Admin {
     /// The address to listen on; `None` for no such listener.
     pub from: Option<SocketAddr>,
-    /// What a caller has to show for pages about callers.
+    /// What an operator has to show.
     pub token: Option<Secret>,
     /// Names besides addresses and `localhost` under which the listener may be asked.
     pub hosts: Vec<String>,
+    /// Nothing can be changed through the listener, whatever is shown.
+    pub read_only: bool,
+    /// More tokens, each with a name and a role.
+    pub tokens: Vec<AdminToken>,
+}
+
+/// `[[admin.tokens]]`: what somebody has to show, and what that allows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdminToken {
+    /// Who acts, in the audit log.
+    pub name: String,
+    /// What it allows.
+    pub role: Role,
+    /// The token.
+    pub value: Secret,
 }
 
 /// `[log]`: what is logged.
@@ -468,7 +483,8 @@ impl Default for Keys {
 
 impl Default for Admin {
     fn default() -> Self {
-        Self { from: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9180))), token: None, hosts: Vec::new() }
+        let from = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 9180)));
+        Self { from, token: None, hosts: Vec::new(), read_only: false, tokens: Vec::new() }
     }
 }
 

@@ -33,7 +33,6 @@ impl Config {
             ("key_per", per_route(self) != per_route(new)),
             ("background", self.background != new.background),
             ("admin.from", self.admin.from != new.admin.from),
-            ("admin.token", self.admin.token != new.admin.token),
             ("admin.hosts", self.admin.hosts != new.admin.hosts),
             ("log.format", self.log.format != new.log.format),
             ("log.level", self.log.level != new.log.level),
@@ -62,7 +61,8 @@ impl Config {
             warnings.push(format!("the scope is the plain header `{name}`: {reach}"));
         }
         let open = self.admin.from.filter(|from| !read_scope::is_loopback(&from.ip().to_string()));
-        if let Some(from) = open.filter(|_| self.admin.token.is_none()) {
+        let has_token = self.admin.token.is_some() || !self.admin.tokens.is_empty();
+        if let Some(from) = open.filter(|_| !has_token) {
             warnings
                 .push(format!("the admin listener is at {from}, beyond this machine, and `admin.token` is not set"));
         }

@@ -35,7 +35,7 @@ impl fmt::Debug for Secret {
 }
 
 /// Reads a secret from a file, without the line end that editors leave.
-pub(super) fn read_file(path: &Path) -> Result<Secret, String> {
+pub(crate) fn read_file(path: &Path) -> Result<Secret, String> {
     let mut text = String::new();
     check_private(path)?;
     let file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;

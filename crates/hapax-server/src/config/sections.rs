@@ -1,7 +1,7 @@
 //! Which keys there are: each section read into its part of the configuration.
 //!
-//! A key exists because it is asked for here, and nowhere else. Left to others: policies (`read_policy`), scopes
-//! (`read_scope`), the store (`read_store`), and which values fit together (`check`).
+//! A key exists because it is asked for here, and nowhere else. Left to others: the listener for operators (`read_admin`),
+//! policies (`read_policy`), scopes (`read_scope`), the store (`read_store`), and which values fit together (`check`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,18 +9,18 @@ use std::path::PathBuf;
 use http::{HeaderName, Uri};
 
 use super::choice::Dialect;
-use super::model::{Admin, Background, Config, Cors, FingerprintKeys, HmacKey, Keys, Log, Server, Tls, Upstream};
+use super::model::{Background, Config, Cors, FingerprintKeys, HmacKey, Keys, Log, Server, Tls, Upstream};
 use super::policy::{Meaning, Policy};
 use super::reader::{Entries, Reader, Section};
 use super::secret::{self, Secret};
 use super::value::{Size, quoted};
-use super::{read_policy, read_scope, read_store};
+use super::{read_admin, read_policy, read_scope, read_store};
 
 /// What stands in for an upstream where a command needs none. The name is reserved, so nothing answers to it.
 const NO_UPSTREAM: &str = "http://upstream.invalid";
 
 /// What `hapax config show` prints in place of a secret.
-const HIDDEN: &str = "\"(hidden)\"";
+pub(super) const HIDDEN: &str = "\"(hidden)\"";
 
 /// Reads everything. Problems are with the reader; where there are any, the result is not to be used.
 pub(super) fn read<'a>(reader: &mut Reader<'a>, root: &'a Entries) -> Config {
@@ -38,7 +38,7 @@ pub(super) fn read<'a>(reader: &mut Reader<'a>, root: &'a Entries) -> Config {
         let ask = within(top, "ask", read_scope::ask);
         let fingerprint = within(top, "fingerprint", fingerprint);
         let background = within(top, "background", background);
-        let admin = within(top, "admin", admin);
+        let admin = within(top, "admin", read_admin::admin);
         let log = within(top, "log", log);
         let defaults = within(top, "defaults", |section| read_policy::policy(section, &defaults_of(dialect)));
         let routes = read_policy::routes(top, &defaults);
@@ -191,19 +191,6 @@ fn background(section: &mut Section<'_, '_>) -> Background {
         reap_every: section.value("reap_every", default.reap_every),
         reconcile_every: section.value("reconcile_every", default.reconcile_every),
     }
-}
-
-fn admin(section: &mut Section<'_, '_>) -> Admin {
-    let from = section.value("from", Admin::default().from);
-    let token = section.secret("token", "token_file", |_| HIDDEN.to_owned(), &quoted("off"));
-    let hosts: Vec<String> = section.value("hosts", Vec::new());
-    let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
-    if let Some(name) = hosts.iter().find(|name| !is_name(name)) {
-        let message =
-            format!("`admin.hosts` has {name:?}, which is not a host's name; leave out scheme, port and path");
-        section.reader.refuse(&["admin.hosts"], message);
-    }
-    Admin { from, token, hosts }
 }
 
 fn log(section: &mut Section<'_, '_>) -> Log {

@@ -20,7 +20,7 @@ const SIZES: [(&str, u64); 7] = [
 ];
 
 /// Reads `500ms`, `30s`, `1h30m`; `None` for anything else, a sign, a point or a space included.
-pub(super) fn duration(text: &str) -> Option<Duration> {
+pub(crate) fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total = 0_u64;
     let mut unit_before = u64::MAX;

@@ -11,10 +11,11 @@ use hapax_core::address::{Address, AddressScheme, Space};
 use hapax_core::engine::{Engine, Reply, Tokens};
 use hapax_core::journal::{Journal as _, Note, NoteScan};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
-use hapax_core::record::{State, Stored, Version};
+use hapax_core::record::{State, Version};
 use hapax_core::store::{Cursor, Entry, Page, Scan, Store as _};
 use hapax_core::transition::{Answer, Event};
 
+use super::purging::{self, Chosen};
 use super::said::{self, Said, Target};
 use super::search::{Phase, Place, Search, invalid};
 use super::view::{
@@ -32,9 +33,6 @@ const PAGES_PER_SEARCH_MAX: u32 = 1_000;
 /// More records that fit are not looked for: one of them has to be named.
 const SEVERAL_MAX: usize = 9;
 
-/// Records that one purge may touch: each is written by itself, with its note.
-const PURGE_MAX: usize = 100_000;
-
 /// The operator's desk on the store itself. Clones share the store.
 #[derive(Clone, Debug)]
 pub struct Direct {
@@ -49,7 +47,7 @@ impl Direct {
     }
 
     /// The one record whose id begins so.
-    async fn by_id(&self, digits: &str) -> Result<Entry, DeskError> {
+    pub(super) async fn by_id(&self, digits: &str) -> Result<Entry, DeskError> {
         let Some((first, last)) = lookup::range(digits) else {
             return Target::id(digits).and(Err(refused::not_found()));
         };
@@ -154,7 +152,7 @@ impl Direct {
     }
 
     /// Everything that a filter names, up to `max` and one more.
-    async fn matches(&self, filter: &Filter, max: usize) -> Result<Vec<(Address, State)>, DeskError> {
+    pub(super) async fn matches(&self, filter: &Filter, max: usize) -> Result<Vec<Chosen>, DeskError> {
         let search = Search::new(filter)?;
         let mut found = Vec::new();
         let mut place = search.start();
@@ -163,7 +161,7 @@ impl Direct {
         {
             let (page, entries) = self.look(&search, &here, PAGE_ENTRIES_MAX as usize).await?;
             place = search.onwards(&here, page.next, !entries.is_empty());
-            found.extend(entries.into_iter().map(|entry| (entry.address, entry.stored.record.state)));
+            found.extend(entries.into_iter().map(Chosen::from));
         }
         Ok(found)
     }
@@ -175,16 +173,6 @@ impl Direct {
         let reply = engine.apply_noted(at, event, None, note).await?;
         let changed = reply.record().is_some_and(|record| drawn.has(record.version));
         Ok((reply, changed))
-    }
-
-    async fn purge_one(
-        &self,
-        at: &Address,
-        allow_rerun: bool,
-        note: &Note,
-    ) -> Result<(Answer, Option<Stored>), DeskError> {
-        let (reply, _) = self.apply(at, &Event::Purge { allow_rerun }, note).await?;
-        Ok((reply.answer, reply.seen.stored))
     }
 }
 
@@ -284,40 +272,7 @@ impl Desk for Direct {
     }
 
     async fn purge(&self, request: &PurgeRequest, who: &str) -> Result<PurgeView, DeskError> {
-        let allow_rerun = request.allow_rerun;
-        let rerun = if allow_rerun { "the key may run again" } else { "the key stays taken" };
-        let note = said::note(who, "purge", &request.reason, rerun.to_owned())?;
-        let matched = match (&request.id, &request.filter) {
-            (Some(id), None) => {
-                let entry = self.by_id(id).await?;
-                vec![(entry.address, entry.stored.record.state)]
-            }
-            (None, Some(filter)) if *filter == Filter::default() => {
-                return Err(invalid("an empty filter would take every answer away; name states, a scope or a label"));
-            }
-            (None, Some(filter)) => self.matches(filter, PURGE_MAX).await?,
-            _ => return Err(invalid("name one record by its id, or some by a filter")),
-        };
-        check_count(&matched, request.expect)?;
-        let mut view = PurgeView { matched: matched.len() as u64, dry_run: request.dry_run, ..PurgeView::default() };
-        for (at, before) in &matched {
-            let (done, stored) = match request.dry_run {
-                true => (!matches!(before, State::Running | State::Expired), None),
-                false => {
-                    let (answer, stored) = self.purge_one(at, allow_rerun, &note).await?;
-                    (answer == Answer::Done, stored)
-                }
-            };
-            match (done, before) {
-                (true, State::Completed) if allow_rerun => view.freed += 1,
-                (true, _) => view.tombstones += 1,
-                (false, _) if request.id.is_some() && !request.dry_run => {
-                    return Err(stored.map_or_else(refused::not_found, |stored| refused::purge(&stored)));
-                }
-                (false, _) => view.left += 1,
-            }
-        }
-        Ok(view)
+        purging::purge(self, request, who).await
     }
 
     async fn audit(&self, id: Option<&str>, before: Option<u64>, limit: u32) -> Result<AuditView, DeskError> {
@@ -331,18 +286,5 @@ impl Desk for Direct {
         let notes = self.store.notes(&NoteScan { about, before, limit }).await?;
         let next = notes.last().filter(|_| notes.len() >= limit as usize).map(|noted| noted.number);
         Ok(AuditView { notes: notes.into_iter().map(shown::note).collect(), next })
-    }
-}
-
-fn check_count(matched: &[(Address, State)], expect: Option<u64>) -> Result<(), DeskError> {
-    if matched.len() > PURGE_MAX {
-        return Err(invalid(format!("more than {PURGE_MAX} records match; narrow the filter and purge part by part")));
-    }
-    match expect {
-        Some(expect) if matched.len() as u64 > expect => Err(refused::conflict(format!(
-            "{} records match now, and {expect} were expected: nothing was changed; look again and repeat",
-            matched.len()
-        ))),
-        _ => Ok(()),
     }
 }

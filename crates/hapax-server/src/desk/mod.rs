@@ -7,15 +7,20 @@
 //! |---|---|
 //! | [`view`] | what operators see and say |
 //! | [`direct`] | the operations on the store |
+//! | [`remote`] | the operations through a running node |
 //! | `search` | which records, page by page; `lookup`: by id |
 //! | `said` | what an operator says, checked; `refused`: why not, in words |
+//! | `purging`, `pinned` | taking answers away, and only what was seen |
 //! | `survey` | how things stand |
 //! | `shown` | from records to what operators see; [`moment`]: times |
 
 pub mod direct;
 mod lookup;
 pub mod moment;
+mod pinned;
+mod purging;
 mod refused;
+pub mod remote;
 mod said;
 mod search;
 mod shown;

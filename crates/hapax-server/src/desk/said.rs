@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hapax::http::given_up;
+use hapax::http::{REQUEST_LABEL, given_up};
 use hapax_core::address::{Key, Scope};
 use hapax_core::journal::Note;
 use hapax_core::limits::{BODY_BYTES_MAX, NOTE_TEXT_BYTES_MAX, NOTE_WORD_BYTES_MAX};
@@ -15,9 +15,6 @@ use super::DeskError;
 use super::lookup::{DIGITS_MIN, range};
 use super::search::{invalid, label, scope};
 use super::view::{AnswerRequest, ResolutionRequest};
-
-/// The label that holds the id of a record's last request.
-const REQUEST_ID: &str = "request-id";
 
 /// A note of who does what and why; the rest is filled in when it is kept.
 pub(super) fn note(who: &str, what: &str, reason: &str, detail: String) -> Result<Note, DeskError> {
@@ -102,7 +99,8 @@ impl Said {
             Self::DidNotHappen => None,
             Self::Happened(outcome) | Self::GiveUp(Some(outcome)) => Some(Arc::clone(outcome)),
             Self::GiveUp(None) => {
-                let id = record.labels.iter().find(|label| label.name == REQUEST_ID).map(|label| label.value.as_str());
+                let id =
+                    record.labels.iter().find(|label| label.name == REQUEST_LABEL).map(|label| label.value.as_str());
                 Some(Arc::new(given_up(id)))
             }
         }

@@ -174,7 +174,7 @@ impl Search {
     pub(super) fn write(&self, place: &Place) -> String {
         let number = Phase::EVERY.iter().position(|phase| *phase == place.phase).unwrap_or(0);
         let mut bytes = vec![CURSOR_KIND, u8::try_from(number).unwrap_or(0), u8::from(place.found)];
-        bytes.extend(place.after.iter().flat_map(|cursor| cursor.as_bytes()));
+        bytes.extend(place.after.iter().flat_map(Cursor::as_bytes));
         bytes.extend(self.sealed(&bytes));
         URL_SAFE_NO_PAD.encode(bytes)
     }

@@ -13,8 +13,8 @@ use crate::run::store::AnyStore;
 /// Counting stops here: more than this many pages of unfinished records say the same.
 const PAGES_MAX: u32 = 200;
 
-/// An unknown record that is older needs a person: whoever finds out by themselves has done so by then.
-const UNKNOWN_AGE_MS_MAX: u64 = 15 * 60 * 1000;
+/// An unknown record that is older needs a person, as the alert `HapaxUnknownOutcomes` says too.
+const UNKNOWN_AGE_MS_MAX: u64 = 5 * 60 * 1000;
 
 /// A lease that ended this long ago was not noticed: no node sweeps.
 const UNSWEPT_MS_MAX: u64 = 60 * 1000;

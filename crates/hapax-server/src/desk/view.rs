@@ -7,6 +7,36 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// The states there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum StateName {
+    /// Not started, or the last attempt provably did nothing.
+    Ready,
+    /// Claimed by an attempt that is under way.
+    Running,
+    /// The last attempt may or may not have happened.
+    Unknown,
+    /// Automation gave up: a person decides.
+    Dead,
+    /// An answer is recorded.
+    Completed,
+    /// A tombstone.
+    Expired,
+}
+
+/// What can be said of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum VerdictName {
+    /// It happened.
+    Happened,
+    /// It did not: a retry runs again.
+    DidNotHappen,
+    /// Nobody will ever know: a failure is recorded.
+    GiveUp,
+}
+
 /// How things stand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StatusView {
@@ -77,6 +107,7 @@ pub struct RecordView {
     /// The key.
     pub key: String,
     /// `ready`, `running`, `unknown`, `dead`, `completed`, `expired`.
+    #[schema(value_type = StateName)]
     pub state: String,
     /// How many attempts have started.
     pub attempt: u32,
@@ -142,16 +173,22 @@ pub struct DamagedView {
 #[serde(deny_unknown_fields, default)]
 pub struct Filter {
     /// In one of these states; empty: in any.
+    #[schema(value_type = Vec<StateName>, max_items = 6)]
     pub states: Vec<String>,
     /// Of exactly this scope.
+    #[schema(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
     pub scope: Option<String>,
     /// With this label, `name=value`.
+    #[schema(max_length = 512, pattern = r"^[^=\x00]+=[^\x00]+$")]
     pub label: Option<String>,
     /// Found by anything a person pastes: an id or the first 8 or more of its digits, a key, a scope, a request id, the value of a label.
+    #[schema(max_length = 512, pattern = r"^[^\s\x00][^\x00]*$")]
     pub find: Option<String>,
     /// First seen at or after.
+    #[schema(format = DateTime, pattern = "^(19[7-9]|[2-9])")]
     pub since: Option<String>,
     /// First seen before.
+    #[schema(format = DateTime, pattern = "^(19[7-9]|[2-9])")]
     pub until: Option<String>,
 }
 
@@ -161,25 +198,32 @@ pub struct Filter {
 pub struct ResolutionRequest {
     /// Which record: by `id`, by `scope` and `key`, by `key` alone where one record has it, or by `label` (`name=value`).
     #[serde(default)]
+    #[schema(pattern = "^[0-9a-fA-F]{8,64}$")]
     pub id: Option<String>,
     /// See `id`.
     #[serde(default)]
+    #[schema(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
     pub scope: Option<String>,
     /// See `id`.
     #[serde(default)]
+    #[schema(min_length = 1, max_length = 255, pattern = "^[\x20-\x7e]+$")]
     pub key: Option<String>,
     /// See `id`.
     #[serde(default)]
+    #[schema(max_length = 512, pattern = r"^[^=\x00]+=[^\x00]+$")]
     pub label: Option<String>,
     /// `happened`, `did-not-happen`, `give-up`.
+    #[schema(value_type = VerdictName)]
     pub verdict: String,
     /// The attempt that is meant. If the record is at another one, nothing is changed.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
+    #[schema(maximum = 4294967295_u32)]
     pub attempt: Option<u32>,
     /// The answer to replay: for `happened`, default 200 and no body; for `give-up`, default 500 and a problem document.
     #[serde(default)]
     pub answer: Option<AnswerRequest>,
     /// Why.
+    #[schema(min_length = 1, pattern = r"^[^\x00]*[^\s\x00][^\x00]*$")]
     pub reason: String,
 }
 
@@ -188,12 +232,16 @@ pub struct ResolutionRequest {
 #[serde(deny_unknown_fields, default)]
 pub struct AnswerRequest {
     /// Its status, 200 to 599.
+    #[schema(minimum = 200, maximum = 599)]
+    #[serde(deserialize_with = "whole")]
     pub status: Option<u16>,
     /// Its content type; default `application/json` with a body.
+    #[schema(pattern = "^[!-~][ -~]*$")]
     pub content_type: Option<String>,
     /// Its body as text.
     pub body: Option<String>,
     /// Or in base64.
+    #[schema(pattern = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?$")]
     pub body_base64: Option<String>,
 }
 
@@ -214,6 +262,7 @@ pub struct ChangeView {
 pub struct PurgeRequest {
     /// Which record; or `filter`.
     #[serde(default)]
+    #[schema(pattern = "^[0-9a-fA-F]{8,64}$")]
     pub id: Option<String>,
     /// Which records; or `id`.
     #[serde(default)]
@@ -225,9 +274,11 @@ pub struct PurgeRequest {
     #[serde(default)]
     pub dry_run: bool,
     /// How many records the caller expects, from a dry run. If there are more now, nothing is changed.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
+    #[schema(maximum = 18446744073709551615_u64)]
     pub expect: Option<u64>,
     /// Why.
+    #[schema(min_length = 1, pattern = r"^[^\x00]*[^\s\x00][^\x00]*$")]
     pub reason: String,
 }
 
@@ -282,4 +333,39 @@ pub struct AuditView {
     pub notes: Vec<NoteView>,
     /// Pass it as `before` to go on; none: that was all.
     pub next: Option<u64>,
+}
+
+/// Reads a whole number however it is spelled: to JSON `7` and `7.0` are the same.
+fn whole<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: TryFrom<u64>,
+{
+    let Some(number) = Option::<serde_json::Number>::deserialize(from)? else { return Ok(None) };
+    // A float is written with all its digits, so one that is not whole, or too large, is read as no number.
+    let by_text = || (number.as_f64()? + 0.0).to_string().parse::<u64>().ok();
+    let whole = number.as_u64().or_else(by_text).and_then(|whole| T::try_from(whole).ok());
+    whole.map(Some).ok_or_else(|| serde::de::Error::custom(format_args!("{number} is not a whole number in range")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_number_may_be_spelled_as_a_float() {
+        let status = |text: &str| {
+            serde_json::from_str::<AnswerRequest>(&format!("{{\"status\":{text}}}"))
+                .ok()
+                .and_then(|answer| answer.status)
+        };
+        assert_eq!(
+            (status("201"), status("201.0"), status("2.01e2"), status("null")),
+            (Some(201), Some(201), Some(201), None)
+        );
+        for text in ["201.5", "-1", "65536", "1e300", "\"201\"", "true"] {
+            assert!(serde_json::from_str::<AnswerRequest>(&format!("{{\"status\":{text}}}")).is_err(), "{text}");
+        }
+        assert_eq!(serde_json::from_str::<AnswerRequest>("{}").unwrap(), AnswerRequest::default());
+    }
 }

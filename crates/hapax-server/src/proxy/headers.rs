@@ -58,7 +58,7 @@ pub(super) fn arrive(parts: &mut Parts, sender: &Sender) -> Result<Wish, Problem
 }
 
 /// Meant for us, or only ever set by us.
-const NOT_FORWARDED: [HeaderName; 3] = [HTTP2_SETTINGS, PROXY_AUTHORIZATION, IDEMPOTENCY_ATTEMPT];
+static NOT_FORWARDED: [HeaderName; 3] = [HTTP2_SETTINGS, PROXY_AUTHORIZATION, IDEMPOTENCY_ATTEMPT];
 
 /// Makes the upstream's answer ready for the client, to whom we speak our own version.
 pub(super) fn leave(parts: &mut response::Parts) {
@@ -155,7 +155,7 @@ fn remove_connection_fields(headers: &mut HeaderMap) {
 }
 
 /// Beside `Connection`.
-const OF_ONE_CONNECTION: [HeaderName; 5] = [KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE, TE];
+static OF_ONE_CONNECTION: [HeaderName; 5] = [KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE, TE];
 
 /// Fields that nobody can have removed by naming them.
 fn is_protected(name: &HeaderName) -> bool {
@@ -218,7 +218,9 @@ impl Sender {
     fn element(&self, host: Option<&HeaderValue>) -> HeaderValue {
         let make = || forwarded_element(self.peer.addr.ip(), self.proto(), host);
         let Some(host) = host else { return make() };
-        let (first, element) = self.first.get_or_init(|| (host.clone(), make()));
+        // A copy: a part of the request would keep all of it in memory.
+        let copied = || HeaderValue::from_bytes(host.as_bytes()).unwrap_or_else(|_| host.clone());
+        let (first, element) = self.first.get_or_init(|| (copied(), make()));
         if first == host { element.clone() } else { make() }
     }
 }

@@ -17,7 +17,9 @@ use tower_layer::Layer;
 use crate::abuse::breaker::Breaker;
 use crate::abuse::callers::Callers;
 use crate::abuse::rates::Rates;
+use crate::admin::Access;
 use crate::config::{self, Config, LogFormat, Sources};
+use crate::desk::direct::Direct;
 use crate::proxy::tls::{self, Certificate};
 use crate::proxy::{self, ListenOptions, Shutdown, Upstream, UpstreamOptions};
 use crate::run::background::{self, Background};
@@ -45,6 +47,7 @@ pub(super) struct Node {
     doorkeeper: Arc<Doorkeeper>,
     certificate: Option<Certificate>,
     draining: Arc<AtomicBool>,
+    access: Arc<ArcSwap<Access>>,
     /// As the last reload left it.
     current: Mutex<Config>,
 }
@@ -72,6 +75,7 @@ impl Node {
         });
         let layer = IdempotencyLayer::with_scheme(store.clone(), scheme, ForLayer(Arc::clone(&scopes)));
         let node = Self {
+            access: Arc::new(ArcSwap::from_pointee(settings::access(&config.admin))),
             current: Mutex::new(config.clone()),
             config,
             store,
@@ -127,10 +131,14 @@ impl Node {
             doorkeeper: Arc::clone(&self.doorkeeper),
             draining: Arc::clone(&self.draining),
         };
-        let token = self.config.admin.token.as_ref().and_then(|token| admin::Token::new(token.expose()));
-        let callers = Arc::clone(&self.doorkeeper.callers);
-        let state =
-            Arc::new(admin::State { readiness, metrics, callers, token, hosts: self.config.admin.hosts.clone() });
+        let state = Arc::new(admin::State {
+            readiness,
+            metrics,
+            callers: Arc::clone(&self.doorkeeper.callers),
+            access: Arc::clone(&self.access),
+            hosts: self.config.admin.hosts.clone(),
+            desk: Direct::new(self.store.clone()),
+        });
         let ended = ending.clone();
         tokio::spawn(async move {
             if let Err(error) = admin::serve(listener, state, ended.cancelled()).await {
@@ -176,6 +184,7 @@ impl Node {
         self.layer.replace(settings);
         self.upstream.store(Arc::new(upstream));
         self.probes.store(Arc::new(probes));
+        self.access.store(Arc::new(settings::access(&new.admin)));
         *current = new;
         tracing::info!("the configuration was reloaded");
         Ok(())
@@ -217,6 +226,7 @@ fn listen_options(config: &Config) -> ListenOptions {
         streams_max: server.h2_streams_max.get(),
         resets_max: server.h2_resets_max.get() as usize,
         trusted_peers: server.trusted_peers.clone(),
+        ..ListenOptions::default()
     }
 }
 

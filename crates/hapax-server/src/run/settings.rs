@@ -5,6 +5,7 @@ use hapax::http::{
 };
 use hapax_core::fingerprint::{HmacKey, InvalidRecipe};
 
+use crate::admin::{Access, Role};
 use crate::config::policy::{self, Policy};
 use crate::config::{self, Config};
 use crate::run::{StartError, other};
@@ -99,6 +100,19 @@ fn labels(policy: &Policy) -> Vec<LabelSource> {
 pub(super) fn fingerprint_keys(config: &Config) -> Result<Vec<HmacKey>, InvalidRecipe> {
     let all = config.fingerprint.current.iter().chain(&config.fingerprint.older);
     all.map(|key| HmacKey::new(&key.id, key.secret.expose().as_bytes())).collect()
+}
+
+/// Who may do what at the admin listener.
+pub(super) fn access(config: &config::Admin) -> Access {
+    let mut access = Access::new(config.read_only);
+    if let Some(token) = &config.token {
+        access = access.with(config::OPERATOR, Role::Operator, token.expose());
+    }
+    for token in &config.tokens {
+        let role = if token.role == config::Role::Operator { Role::Operator } else { Role::Viewer };
+        access = access.with(&token.name, role, token.value.expose());
+    }
+    access
 }
 
 /// Who may read answers in a browser.

@@ -37,7 +37,7 @@ fn what_needs_a_restart_is_named() {
         ("[defaults]\nkey_per = \"route\"", vec!["key_per"]),
         ("[[route]]\npath = \"/a\"\nkey_per = \"route\"", vec!["key_per"]),
         ("[admin]\nfrom = \"off\"", vec!["admin.from"]),
-        ("[admin]\ntoken = \"hunter2hunter2hunter2\"", vec!["admin.token"]),
+        ("[admin]\ntoken = \"hunter2hunter2hunter2\"", vec![]),
         ("[admin]\nhosts = [\"hapax.internal\"]", vec!["admin.hosts"]),
         ("[log]\nlevel = \"debug\"", vec!["log.level"]),
     ] {

@@ -21,6 +21,7 @@ use crate::http::route::{Route, Routes};
 use crate::http::scope::Scopes;
 use crate::http::service::Idempotency;
 use crate::http::wait::Waiters;
+use crate::observe;
 use crate::tokens::{self, Random};
 
 /// Makes services whose requests happen once. Clones share everything.
@@ -159,6 +160,7 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
 
     /// Replaces the settings, for all services of this layer. Requests that run keep the ones they began with.
     pub fn replace(&self, settings: Settings) {
+        settings.routes.names().for_each(observe::route_is_known);
         *self.shared.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 

@@ -1,7 +1,7 @@
 //! Refusals: answers that hapax gives instead of the service behind it.
 //!
 //! Each is `application/problem+json` (RFC 9457) with a stable type, one cause and one next step, and is described in
-//! `docs/problems/<code>.md`. None may be kept by a cache, and none is ever recorded but the answer to what was given up.
+//! `docs/problems/<code>.md`. None may be kept by a cache, and none is ever recorded but the answers to what was given up and to what never ran.
 
 use std::time::Duration;
 
@@ -32,6 +32,8 @@ pub enum Problem {
     OutcomeUnknown,
     /// An operator gave the request up. The only one that is recorded: it is the answer from then on.
     GivenUp,
+    /// The request was accepted, and its time was over before it ran. Recorded as well, by [`reap`](crate::reap).
+    NeverRan,
     /// The key was used for another request.
     KeyReused,
     /// The answer was too large or streamed, and was not kept.
@@ -50,7 +52,7 @@ pub enum Problem {
 
 impl Problem {
     /// Every problem, in the order of the contract's table.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::KeyMissing,
         Self::KeyMalformed,
         Self::ScopeMissing,
@@ -61,6 +63,7 @@ impl Problem {
         Self::InProgress,
         Self::OutcomeUnknown,
         Self::GivenUp,
+        Self::NeverRan,
         Self::KeyReused,
         Self::AnswerNotKept,
         Self::ReplayRefused,
@@ -84,6 +87,7 @@ impl Problem {
             Self::InProgress => "in-progress",
             Self::OutcomeUnknown => "outcome-unknown",
             Self::GivenUp => "given-up",
+            Self::NeverRan => "never-ran",
             Self::KeyReused => "key-reused",
             Self::AnswerNotKept => "answer-not-kept",
             Self::ReplayRefused => "replay-refused",
@@ -108,6 +112,7 @@ impl Problem {
             Self::InProgress => "A request is outstanding for this Idempotency-Key",
             Self::OutcomeUnknown => "The outcome of this request is not known",
             Self::GivenUp => "The request was given up",
+            Self::NeverRan => "The request was accepted and never ran",
             Self::KeyReused => "Idempotency-Key is already used",
             Self::AnswerNotKept => "The answer to this request was not kept",
             Self::ReplayRefused => "The recorded answer is not for this caller any more",
@@ -128,6 +133,7 @@ impl Problem {
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::InProgress | Self::OutcomeUnknown | Self::AnswerNotKept => StatusCode::CONFLICT,
             Self::GivenUp => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::NeverRan => StatusCode::REQUEST_TIMEOUT,
             Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::ReplayRefused => StatusCode::FORBIDDEN,
             Self::KeyExpired => StatusCode::GONE,

@@ -336,6 +336,11 @@ impl Routes {
         format!("{} {}", methods.join(","), pattern.as_str()).into()
     }
 
+    /// What the routes are called.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.rules.iter().map(|rule| &rule.route.name).chain([&self.default.name])
+    }
+
     /// The route of POST and PATCH where no other matches.
     #[must_use]
     pub fn default_route(&self) -> &Arc<Route> {

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,12 +14,12 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
-use hyper::service::service_fn;
+use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::{Accept, TlsAcceptor};
 use tower_service::Service;
 
@@ -36,6 +37,8 @@ use crate::proxy::{Body, Peer};
 
 /// A client that does not answer this is gone, even if its connection is not.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
+/// For saying that a connection ends, to a client that is idle.
+const LAST_WORD_TIME: Duration = Duration::from_secs(1);
 /// What one HTTP/2 stream may have waiting for its client.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
@@ -125,21 +128,52 @@ where
         },
     };
     let sender = Sender::new(peer, &terms.options.trusted_peers);
-    let context = Context { terms: Arc::clone(terms), place: Arc::new(place), shared, peer, sender, protocol };
+    let context = Context {
+        terms: Arc::clone(terms),
+        place: Arc::new(place),
+        shared: Arc::clone(&shared),
+        peer,
+        sender,
+        protocol,
+    };
     let context = Arc::new(context);
     let answering = service_fn(move |request| answer(Arc::clone(&context), service.clone(), request));
     let io = if protocol == Protocol::Http2 { io.raw() } else { io };
-    let drain = terms.shutdown.watch();
-    let io = TokioIo::new(io);
-    // The errors left are those of a client that went away.
     match protocol {
-        Protocol::Http1 => {
-            let served = http1().serve_connection(io, answering).with_upgrades();
-            let _ = Box::pin(until_done(served, drain, http1::UpgradeableConnection::graceful_shutdown)).await;
-        }
+        Protocol::Http1 => speak_http1(terms, io, answering, &shared).await,
         Protocol::Http2 => {
-            let served = http2(&terms.options).serve_connection(io, answering);
-            let _ = Box::pin(until_done(served, drain, http2::Connection::graceful_shutdown)).await;
+            let served = http2(&terms.options).serve_connection(TokioIo::new(io), answering);
+            // The errors left are those of a client that went away.
+            let _ = Box::pin(until_done(served, terms.shutdown.watch(), http2::Connection::graceful_shutdown)).await;
+        }
+    }
+}
+
+/// Serves HTTP/1. hyper holds 16 KiB of buffers for a connection, also for one that only waits; so after a moment without a
+/// request the connection is taken apart, and put together again when the next request begins.
+async fn speak_http1<T, S, B>(terms: &Terms, mut io: Guarded<T>, mut service: S, shared: &Shared)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: HttpBody<Data = Bytes> + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    loop {
+        let served = http1().serve_connection(TokioIo::new(io), service).with_upgrades();
+        let Some(parts) = Box::pin(until_idle(served, terms, shared)).await else { return };
+        (io, service) = (parts.io.into_inner(), parts.service);
+        io.take_back(&parts.read_buf);
+        drop(parts.read_buf);
+        let goes_on = tokio::select! {
+            biased;
+            begun = io.rest() => begun,
+            () = terms.shutdown.drained() => false,
+        };
+        if !goes_on {
+            // Whoever does not take a last word does without.
+            let _ = timeout(LAST_WORD_TIME, io.shutdown()).await;
+            return;
         }
     }
 }
@@ -172,7 +206,7 @@ fn http2(options: &ListenOptions) -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// Runs the connection; when the listener drains, `end` tells it to finish.
+/// Runs a connection; when the listener drains, `end` tells it to finish.
 async fn until_done<F: Future>(served: F, mut drain: DrainWatch, end: impl Fn(Pin<&mut F>)) -> F::Output {
     let mut served = pin!(served);
     let mut ending = false;
@@ -184,6 +218,48 @@ async fn until_done<F: Future>(served: F, mut drain: DrainWatch, end: impl Fn(Pi
         served.as_mut().poll(cx)
     })
     .await
+}
+
+/// The same for HTTP/1, until the connection is done (none), or has had nothing to do for a moment.
+async fn until_idle<I, S, B>(
+    mut served: http1::UpgradeableConnection<I, S>,
+    terms: &Terms,
+    shared: &Shared,
+) -> Option<http1::Parts<I, S>>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    S: HttpService<Incoming, ResBody = B>,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B: HttpBody<Data = Bytes> + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (mut ending, mut answered, mut armed) = (false, shared.answered(), false);
+    let (mut drain, rest_after) = (terms.shutdown.watch(), terms.options.rest_after);
+    let mut timer = pin!(sleep(rest_after));
+    let is_idle = poll_fn(|cx| {
+        if !ending && drain.poll(cx).is_ready() {
+            ending = true;
+            Pin::new(&mut served).graceful_shutdown();
+        }
+        // The errors left are those of a client that went away.
+        if Pin::new(&mut served).poll(cx).is_ready() {
+            return Poll::Ready(false);
+        }
+        // A timer that is set a few times a second costs a busy connection nothing.
+        while (!armed || timer.is_elapsed()) && shared.is_quiet() {
+            armed = timer.as_mut().poll(cx).is_pending();
+            if !armed {
+                if answered == shared.answered() && !ending {
+                    return Poll::Ready(true);
+                }
+                answered = shared.answered();
+                timer.as_mut().reset(Instant::now() + rest_after);
+            }
+        }
+        Poll::Pending
+    })
+    .await;
+    if is_idle { served.into_parts() } else { None }
 }
 
 /// What is known of a request before it is read.

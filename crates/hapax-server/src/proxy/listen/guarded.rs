@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::shared::Shared;
 use super::{ListenOptions, Protocol};
@@ -109,6 +109,31 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
                 return Ok((known > 0).then_some(Protocol::Http1));
             }
         }
+    }
+
+    /// Waits for the next request without any buffer. False where there will be none.
+    pub(super) async fn rest(&mut self) -> bool {
+        (self.timer, self.write_timer) = (None, None);
+        let mut first = [0];
+        let read = timeout_at(self.since + self.idle_time, self.inner.read(&mut first)).await;
+        let began = matches!(read, Ok(Ok(1)));
+        if began {
+            self.since = Instant::now();
+            self.held.extend_from_slice(&first);
+            self.unchecked = true;
+        }
+        began
+    }
+
+    /// What hyper had read and not used.
+    pub(super) fn take_back(&mut self, unused: &[u8]) {
+        self.ready.extend_from_slice(unused);
+    }
+
+    /// Whether the client has sent nothing that waits here, and takes what it is sent.
+    fn is_quiet(&self) -> bool {
+        let between_requests = matches!(&self.mode, Mode::Framed(framing) if framing.is_between_requests());
+        between_requests && self.held.is_empty() && self.ready.is_empty() && self.write_timer.is_none()
     }
 
     /// From now on, everything passes unchecked.
@@ -265,6 +290,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
 
     /// A client that takes nothing of an answer holds its connection no longer than this.
     fn poll_write_patience<R>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
+        self.shared.set_quiet(false);
         let limit = self.write_time;
         let timer = self.write_timer.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + limit)));
         timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
@@ -295,9 +321,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
     fn poll_read_checked(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         match Pin::new(&mut self.inner).poll_read(cx, buf) {
-            Poll::Pending => return self.poll_patience(cx),
+            Poll::Pending => {
+                self.shared.set_quiet(self.is_quiet());
+                return self.poll_patience(cx);
+            }
             Poll::Ready(result) => result?,
         }
+        self.shared.set_quiet(false);
         if buf.filled().len() == before {
             // The client is gone; what it left behind is no request.
             self.mode = Mode::Gone;

@@ -56,6 +56,8 @@ pub struct ListenOptions {
     pub write_time: Duration,
     /// How long a connection may be without a request.
     pub idle_time: Duration,
+    /// An HTTP/1 connection that had nothing to do from one look to the next, this far apart, gives its buffers back.
+    pub rest_after: Duration,
     /// Requests at one time on an HTTP/2 connection.
     pub streams_max: u32,
     /// Streams that an HTTP/2 client may reset before we have looked at them.
@@ -74,6 +76,7 @@ impl Default for ListenOptions {
             body_time: Duration::from_secs(30),
             write_time: Duration::from_secs(60),
             idle_time: Duration::from_secs(75),
+            rest_after: Duration::from_millis(250),
             streams_max: 200,
             resets_max: 20,
             trusted_peers: Vec::new(),

@@ -18,6 +18,7 @@ pub(super) struct Shared {
     open: AtomicUsize,
     taken: AtomicU64,
     offered: AtomicUsize,
+    quiet: AtomicBool,
 }
 
 impl Shared {
@@ -73,6 +74,16 @@ impl Shared {
     /// How many pieces were taken so far; none while none is offered.
     pub(super) fn taking(&self) -> Option<u64> {
         (self.offered.load(Ordering::Relaxed) > 0).then(|| self.taken.load(Ordering::Relaxed))
+    }
+
+    /// Says whether nothing is under way between the client and hyper: no half of a head, nothing that could not be written.
+    pub(super) fn set_quiet(&self, quiet: bool) {
+        self.quiet.store(quiet, Ordering::Relaxed);
+    }
+
+    /// Whether hyper's buffers are empty and no request is open.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet.load(Ordering::Relaxed) && !self.is_busy()
     }
 
     /// Whether it is our turn, not the client's.

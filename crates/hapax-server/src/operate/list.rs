@@ -1,0 +1,163 @@
+//! `hapax keys list`: records, found by filters or by anything a person pastes.
+
+use super::args::{Form, ListArgs, Which};
+use super::csv::csv;
+use super::failure::Failure;
+use super::open;
+use super::table::{may_be_cut, table, whole};
+use super::terminal::{Terminal, print, print_json, remark};
+use crate::desk::Desk;
+use crate::desk::view::{Filter, PageView, RecordView};
+
+/// Records in one list; more are asked for part by part.
+const LIST_MAX: u32 = 100_000;
+
+/// Records asked for at a time.
+const PAGE: u32 = 500;
+
+/// Pages without a match before the search stops. Each looks at many records.
+const CALLS_MAX: u32 = 1_000;
+
+/// Digits of an id that a terminal shows.
+pub(super) const ID_DIGITS: usize = 12;
+
+const HEAD: [&str; 17] = [
+    "id",
+    "space",
+    "scope",
+    "key",
+    "state",
+    "attempt",
+    "error",
+    "verdict",
+    "doubted_since",
+    "probes",
+    "created_at",
+    "changed_at",
+    "due_at",
+    "expires_at",
+    "status",
+    "body_bytes",
+    "labels",
+];
+
+pub(super) async fn run(args: &ListArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
+    if !(1..=LIST_MAX).contains(&args.limit) {
+        return Err(Failure::usage(format!("--limit must be 1 to {LIST_MAX}; use --after to go on from there")));
+    }
+    let terminal = Terminal::of_output(&environment);
+    let desk = open::desk(&args.place, environment).await?;
+    let filter = Filter { find: args.find.clone(), ..filter(&args.which) };
+    let found = gather(&desk, &filter, args.after.clone(), args.limit).await?;
+    match args.output {
+        Form::Text => print(&text(&found.records, terminal))?,
+        Form::Json => print_json(&found)?,
+        Form::Csv => print(&csv(&HEAD, &found.records.iter().map(row).collect::<Vec<_>>()))?,
+    };
+    for damaged in &found.damaged {
+        remark(&format!("record {} cannot be read: {}", damaged.id.as_deref().unwrap_or("?"), damaged.reason));
+    }
+    if let Some(next) = found.next.filter(|_| args.output != Form::Json) {
+        let stopped = (found.records.len() as u32) < args.limit;
+        let why = if stopped { "the search stopped before the last record" } else { "there may be more" };
+        remark(&format!("{why}; go on with --after {next}"));
+    }
+    Ok(0)
+}
+
+/// What the flags name.
+pub(super) fn filter(which: &Which) -> Filter {
+    Filter {
+        states: which.state.clone(),
+        scope: which.scope.clone(),
+        label: which.label.clone(),
+        find: None,
+        since: which.since.clone(),
+        until: which.until.clone(),
+    }
+}
+
+/// Pages put together, up to `limit` records. It may stop before the last one: then there is a next.
+pub(super) async fn gather(
+    desk: &impl Desk,
+    filter: &Filter,
+    mut after: Option<String>,
+    limit: u32,
+) -> Result<PageView, Failure> {
+    let mut found = PageView { records: Vec::new(), damaged: Vec::new(), next: None };
+    for _ in 0..CALLS_MAX {
+        let room = limit.saturating_sub(found.records.len() as u32).min(PAGE);
+        let page = desk.list(filter, after.as_deref(), room).await?;
+        found.records.extend(page.records);
+        found.damaged.extend(page.damaged);
+        after = page.next;
+        if after.is_none() || found.records.len() as u32 >= limit {
+            break;
+        }
+    }
+    found.next = after;
+    Ok(found)
+}
+
+fn text(records: &[RecordView], terminal: Terminal) -> String {
+    if records.is_empty() {
+        return "no records\n".to_owned();
+    }
+    let columns = [
+        whole("ID"),
+        whole("STATE"),
+        whole("TRY"),
+        whole("CHANGED"),
+        may_be_cut("SCOPE"),
+        may_be_cut("KEY"),
+        may_be_cut("WHY"),
+    ];
+    let rows: Vec<Vec<String>> = records
+        .iter()
+        .map(|record| {
+            let id = short_id(&record.id, terminal);
+            let why = record.verdict.clone().or_else(|| record.error.clone()).unwrap_or_default();
+            let changed =
+                if terminal.width.is_some() { seconds(&record.changed_at) } else { record.changed_at.clone() };
+            let (state, attempt) = (record.state.clone(), record.attempt.to_string());
+            vec![id, state, attempt, changed, record.scope.clone(), record.key.clone(), why]
+        })
+        .collect();
+    table(&columns, &rows, terminal.width)
+}
+
+/// As many digits as a terminal has room for; all where nobody counts columns.
+pub(super) fn short_id(id: &str, terminal: Terminal) -> String {
+    let digits = if terminal.width.is_some() { ID_DIGITS } else { id.len() };
+    id.chars().take(digits).collect()
+}
+
+/// A time without its fraction.
+pub(super) fn seconds(at: &str) -> String {
+    at.split_once('.').map_or_else(|| at.to_owned(), |(whole, _)| format!("{whole}Z"))
+}
+
+fn row(record: &RecordView) -> Vec<String> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let answer = record.answer.as_ref();
+    let labels: Vec<String> = record.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    vec![
+        record.id.clone(),
+        record.space.clone(),
+        record.scope.clone(),
+        record.key.clone(),
+        record.state.clone(),
+        record.attempt.to_string(),
+        text(&record.error),
+        text(&record.verdict),
+        text(&record.doubted_since),
+        record.probes.to_string(),
+        record.created_at.clone(),
+        record.changed_at.clone(),
+        text(&record.due_at),
+        text(&record.expires_at),
+        answer.map_or_else(String::new, |answer| answer.status.to_string()),
+        answer.and_then(|answer| answer.body_bytes).map_or_else(String::new, |bytes| bytes.to_string()),
+        labels.join("; "),
+    ]
+}

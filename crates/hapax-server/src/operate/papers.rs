@@ -1,0 +1,35 @@
+//! `hapax completions` and `hapax man`: made from the commands themselves, so that they cannot differ.
+
+use std::path::Path;
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use super::failure::Failure;
+use super::terminal::print;
+use crate::cli::Cli;
+
+/// A script for that shell.
+pub(super) fn completions(shell: Shell) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "hapax", &mut script);
+    print(&String::from_utf8_lossy(&script))?;
+    Ok(0)
+}
+
+/// The page of `hapax` itself, or a page for each command in that directory.
+pub(super) fn man(directory: Option<&Path>) -> Result<u8, Failure> {
+    let Some(directory) = directory else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+        print(&String::from_utf8_lossy(&page))?;
+        return Ok(0);
+    };
+    if !directory.is_dir() {
+        return Err(Failure::usage(format!("{} is not a directory; make it first", directory.display())));
+    }
+    let failed = |error| Failure::usage(format!("the pages cannot be written to {}: {error}", directory.display()));
+    clap_mangen::generate_to(Cli::command(), directory).map_err(failed)?;
+    print(&format!("the pages are in {}\n", directory.display()))?;
+    Ok(0)
+}

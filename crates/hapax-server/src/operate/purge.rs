@@ -1,0 +1,65 @@
+//! `hapax keys purge`: takes answers away, one or many. Many only after the count was shown.
+
+use super::args::{PurgeArgs, Shape};
+use super::failure::Failure;
+use super::list::filter;
+use super::locate::locate;
+use super::open;
+use super::terminal::{agrees, print, print_json, someone_is_there};
+use crate::desk::Desk as _;
+use crate::desk::view::{Filter, PurgeRequest, PurgeView};
+
+pub(super) async fn run(args: &PurgeArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
+    let who = open::who(args.who.as_deref(), &environment);
+    let desk = open::desk(&args.place, environment).await?;
+    let which = filter(&args.which);
+    let id = match &args.key {
+        Some(key) => {
+            let only_scope = Filter { scope: which.scope.clone(), ..Filter::default() };
+            if which != only_scope {
+                return Err(Failure::usage("name one record (with its --scope), or filters, not both"));
+            }
+            Some(locate(&desk, key, which.scope.as_deref()).await?.id)
+        }
+        None => None,
+    };
+    let filter = id.is_none().then_some(which);
+    let reason = args.reason.clone().unwrap_or_else(|| "dry run".to_owned());
+    let request =
+        PurgeRequest { id, filter, allow_rerun: args.allow_rerun, dry_run: args.dry_run, expect: None, reason };
+    if request.id.is_some() || request.dry_run {
+        return show(args, &desk.purge(&request, &who).await?);
+    }
+    let preview = desk.purge(&PurgeRequest { dry_run: true, ..request.clone() }, &who).await?;
+    if preview.matched > 0 && !args.yes && !agreed(args, &preview)? {
+        print("nothing was changed\n")?;
+        return Ok(0);
+    }
+    let expect = Some(preview.matched);
+    show(args, &desk.purge(&PurgeRequest { expect, ..request }, &who).await?)
+}
+
+fn agreed(args: &PurgeArgs, preview: &PurgeView) -> Result<bool, Failure> {
+    let matched = preview.matched;
+    if !someone_is_there() {
+        return Err(Failure::usage(format!("{matched} records match, and nobody is there to ask; repeat with --yes")));
+    }
+    let then = if args.allow_rerun { "Their requests may RUN AGAIN." } else { "Their keys stay taken." };
+    agrees(&format!("{matched} records match. {then} Take their answers away?"))
+}
+
+fn show(args: &PurgeArgs, view: &PurgeView) -> Result<u8, Failure> {
+    match args.output {
+        Shape::Text => print(&text(view))?,
+        Shape::Json => print_json(view)?,
+    };
+    Ok(0)
+}
+
+fn text(view: &PurgeView) -> String {
+    let PurgeView { matched, freed, tombstones, left, dry_run } = view;
+    let would = if *dry_run { "would be " } else { "" };
+    format!(
+        "{matched} matched: {freed} {would}freed, {tombstones} {would}made a tombstone, {left} {would}left as they are\n"
+    )
+}

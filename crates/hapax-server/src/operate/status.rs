@@ -1,0 +1,47 @@
+//! `hapax status`: how things stand, in a few lines and in the exit code.
+
+use std::fmt::Write as _;
+
+use super::args::{Shape, StatusArgs};
+use super::failure::Failure;
+use super::terminal::{Terminal, print, print_json};
+use super::{EXIT_ATTENTION, open};
+use crate::desk::Desk as _;
+use crate::desk::view::StatusView;
+use crate::logs::escaped;
+
+pub(super) async fn run(args: &StatusArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
+    let terminal = Terminal::of_output(&environment);
+    let status = open::desk(&args.place, environment).await?.status().await?;
+    match args.output {
+        Shape::Text => print(&text(&status, terminal))?,
+        Shape::Json => print_json(&status)?,
+    };
+    Ok(if status.healthy { 0 } else { EXIT_ATTENTION })
+}
+
+fn text(status: &StatusView, terminal: Terminal) -> String {
+    let said = if status.healthy { terminal.calming("healthy") } else { terminal.alarming("needs attention") };
+    let clock = if status.store.clock_trusted { "clock trusted" } else { "clock not trusted" };
+    let at_least = if status.counts.capped { "at least " } else { "" };
+    let oldest = status.oldest_unknown_since.as_ref().map(|since| format!(", the oldest since {since}"));
+    let about = status.counts.about_all.map_or_else(|| "not counted".to_owned(), |all| format!("about {all}"));
+    let mut text = format!("{said}\n");
+    let mut line = |name: &str, value: &str| {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name:<8}  {}", escaped(value));
+    };
+    line("store", &format!("{}, durability {}, {clock}", status.store.kind, status.store.durability));
+    line("ready", &format!("{at_least}{}", status.counts.ready));
+    line("running", &format!("{at_least}{}", status.counts.running));
+    line("unknown", &format!("{at_least}{}{}", status.counts.unknown, oldest.unwrap_or_default()));
+    line("dead", &format!("{at_least}{}", status.counts.dead));
+    line("records", &about);
+    if let Some(fence) = &status.fence {
+        line("fence", &format!("keys claimed since {} may be lost; stands until {}", fence.lost_since, fence.until));
+    }
+    for problem in &status.problems {
+        line("problem", problem);
+    }
+    text
+}

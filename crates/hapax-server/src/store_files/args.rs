@@ -1,0 +1,91 @@
+//! The flags of `hapax store`.
+
+use std::path::PathBuf;
+
+use clap::{ArgGroup, Args, Subcommand};
+
+use crate::cli::Flags;
+use crate::config::Sources;
+
+/// What to do with the store.
+#[derive(Clone, Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Copy an SQLite store that may be in use
+    Backup(BackupArgs),
+    /// Put a backup into the place of an SQLite store that nobody uses
+    Restore(RestoreArgs),
+    /// Show, raise or lift the fence over what a restore may have lost
+    Fence(FenceArgs),
+}
+
+/// Which store.
+#[derive(Clone, Debug, Default, Args)]
+pub struct StoreFlags {
+    /// sqlite:FILE or postgres://... [default: the configuration's]
+    #[arg(long, value_name = "URL")]
+    pub store: Option<String>,
+    /// The configuration; without it hapax.toml in this directory, if there is one
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+impl StoreFlags {
+    /// What a configuration is made from. No upstream is needed: nothing is forwarded.
+    #[must_use]
+    pub fn sources(&self, environment: Vec<(String, String)>) -> Sources {
+        let flags = Flags { config: self.config.clone(), store: self.store.clone(), ..Flags::default() };
+        Sources { without_upstream: true, ..flags.sources(environment) }
+    }
+}
+
+/// The flags of `hapax store backup`.
+#[derive(Clone, Debug, Args)]
+pub struct BackupArgs {
+    /// Where the copy goes
+    #[arg(value_name = "FILE")]
+    pub to: PathBuf,
+    /// Replace the file if it is there
+    #[arg(long)]
+    pub force: bool,
+    /// Which store.
+    #[command(flatten)]
+    pub store: StoreFlags,
+}
+
+/// The flags of `hapax store restore`.
+#[derive(Clone, Debug, Args)]
+pub struct RestoreArgs {
+    /// The backup
+    #[arg(value_name = "FILE")]
+    pub from: PathBuf,
+    /// Why, for the audit log
+    #[arg(long, value_name = "TEXT", default_value = "restored from a backup")]
+    pub reason: String,
+    /// Which store.
+    #[command(flatten)]
+    pub store: StoreFlags,
+}
+
+/// The flags of `hapax store fence`.
+#[derive(Clone, Debug, Args)]
+#[command(group = ArgGroup::new("what").args(["show", "raise", "lift"]))]
+pub struct FenceArgs {
+    /// Say whether one stands [default]
+    #[arg(long)]
+    pub show: bool,
+    /// Raise one, after a recovery by other means
+    #[arg(long, requires = "since", requires = "reason")]
+    pub raise: bool,
+    /// Lift it: from now on every new key runs
+    #[arg(long, requires = "reason")]
+    pub lift: bool,
+    /// What was claimed since then may be lost: the time of the backup or the recovery target
+    #[arg(long, value_name = "TIME", requires = "raise")]
+    pub since: Option<String>,
+    /// Why, for the audit log
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Which store.
+    #[command(flatten)]
+    pub store: StoreFlags,
+}

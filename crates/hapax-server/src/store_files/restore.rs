@@ -1,0 +1,50 @@
+//! `hapax store restore`: a backup in the place of a store, fenced before anybody can open it.
+
+use hapax_core::clock::Timestamp;
+use hapax_core::journal::Journal as _;
+use hapax_sqlite::{Options, Restore};
+
+use super::StoreFileError;
+use super::args::RestoreArgs;
+use super::{backup, fence, open};
+use crate::config;
+use crate::desk::moment;
+use crate::operate::who;
+
+/// Puts the backup into its place and says what that means.
+pub(super) async fn run(args: &RestoreArgs, environment: Vec<(String, String)>) -> Result<String, StoreFileError> {
+    let config = config::load(&args.store.sources(environment.clone()))?;
+    let who = who(None, &environment);
+    let to = open::file(&args.store, environment)?;
+    let restore = Restore::begin(&args.from, &Options::new(&to))?;
+    let contents = restore.contents().clone();
+    let raised = fence::raise(restore.store(), contents.newest, fence::longest_retention(&config)).await?;
+    restore.store().note(&fence::note(&who, "restore", &args.reason, &fence::detail(&raised))).await?;
+    let kept = restore.finish(&ending(raised.fence.restored_at))?;
+    let kept = kept.map_or_else(String::new, |kept| format!("The old file is kept as {}.\n", kept.display()));
+    Ok(format!(
+        "Restored {} from {}.\n{}{kept}{}{}",
+        to.display(),
+        args.from.display(),
+        backup::shown(&contents),
+        fence::shown(&raised.fence),
+        fence::suspected(&raised),
+    ))
+}
+
+/// `.before-restore-20261116T120000Z`: sorts by time and needs no quotes in a shell.
+fn ending(now: Timestamp) -> String {
+    let time: String = moment::text(now).chars().filter(|letter| !matches!(letter, '-' | ':')).collect();
+    let time = time.split('.').next().unwrap_or_default();
+    format!(".before-restore-{time}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_old_file_is_named_after_the_time() {
+        assert_eq!(ending(Timestamp::from_ms(1_794_830_400_250)), ".before-restore-20261116T120000Z");
+    }
+}
