@@ -73,6 +73,7 @@ mod armed {
     use std::task::Poll;
     use std::time::Duration;
 
+    use crate::address::Address;
     use crate::record::State;
 
     /// What the environment asks for, read once.
@@ -157,10 +158,11 @@ mod armed {
         future.await
     }
 
-    /// The place that a store passes while it writes these: for each whether its key is new, and the number of its state.
-    pub fn of_swaps(swaps: impl IntoIterator<Item = (bool, u8)>) -> &'static str {
-        let mut swaps = swaps.into_iter();
-        let named = swaps.find_map(|(is_new, state)| match State::from_number(state) {
+    /// The place that a store passes while it writes these: for each whose it is, whether its key is new, and the number of
+    /// its state. What a node remembers for itself is in another space, and passes no place.
+    pub fn of_swaps<'a>(swaps: impl IntoIterator<Item = (&'a Address, bool, u8)>) -> &'static str {
+        let mut requests = swaps.into_iter().filter(|(at, ..)| at.space().as_str() == "http");
+        let named = requests.find_map(|(_, is_new, state)| match State::from_number(state) {
             Some(State::Running) if is_new => Some("claim-sent"),
             Some(State::Completed) => Some("completion-sent"),
             _ => None,
@@ -181,6 +183,12 @@ mod armed {
     #[cfg(test)]
     mod tests {
         use super::*;
+        use crate::address::{AddressScheme, Key, Scope, Space};
+
+        fn address(space: &str) -> Address {
+            let (scope, key) = (Scope::new("alice").unwrap(), Key::new("k").unwrap());
+            Address::new(&AddressScheme::default(), &Space::new(space).unwrap(), &scope, &key)
+        }
 
         #[test]
         fn the_named_passing_of_the_named_place_is_due_and_no_other() {
@@ -213,9 +221,13 @@ mod armed {
 
         #[test]
         fn swaps_are_named_by_the_first_that_matters() {
-            assert_eq!(of_swaps([(false, 2), (true, 2)]), "claim-sent");
-            assert_eq!(of_swaps([(false, 5), (true, 2)]), "completion-sent");
-            assert_eq!(of_swaps([(false, 2), (false, 3), (false, 99)]), "other-write-sent");
+            let (at, own) = (address("http"), address("hapax"));
+            assert_eq!(of_swaps([(&at, false, 2), (&at, true, 2)]), "claim-sent");
+            assert_eq!(of_swaps([(&own, true, 2), (&at, false, 5), (&at, true, 2)]), "completion-sent");
+            assert_eq!(
+                of_swaps([(&at, false, 2), (&at, false, 3), (&at, false, 99), (&own, true, 5)]),
+                "other-write-sent"
+            );
             assert_eq!(of_swaps([]), "other-write-sent");
         }
     }

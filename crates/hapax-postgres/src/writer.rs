@@ -134,9 +134,11 @@ pub(crate) async fn attempt(
     let question = question(&shared.statements, flights, &rows, held, &patience);
     let sent = shared.clock.sent();
     let answer = hapax_core::failpoint_begun!(
-        hapax_core::failpoint::of_swaps(
-            flights.iter().map(|Flight { write, .. }| (write.expect.is_none(), u8::try_from(write.state).unwrap_or(0)))
-        ),
+        hapax_core::failpoint::of_swaps(flights.iter().map(|Flight { write, .. }| (
+            &write.at,
+            write.expect.is_none(),
+            u8::try_from(write.state).unwrap_or(0)
+        ))),
         connection.query(&question)
     )
     .await?;

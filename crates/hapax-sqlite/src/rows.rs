@@ -16,7 +16,7 @@ use crate::notes;
 /// A swap, encoded before it reaches the writer.
 #[derive(Debug)]
 pub(crate) struct Write {
-    at: Address,
+    pub(crate) at: Address,
     pub(crate) expect: Option<Version>,
     version: Version,
     pub(crate) state: u8,

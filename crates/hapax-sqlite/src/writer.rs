@@ -135,9 +135,11 @@ impl Writer {
             let mut swaps = Swaps::new(connection);
             let writes = batch.iter().map(|(write, _)| swaps.swap(write, now.at));
             let written = writes.collect::<rusqlite::Result<Vec<_>>>()?;
-            hapax_core::failpoint!(hapax_core::failpoint::of_swaps(
-                batch.iter().map(|(write, _)| (write.expect.is_none(), write.state))
-            ));
+            hapax_core::failpoint!(hapax_core::failpoint::of_swaps(batch.iter().map(|(write, _)| (
+                &write.at,
+                write.expect.is_none(),
+                write.state
+            ))));
             Ok(written)
         }) {
             Ok((written, now)) => {
