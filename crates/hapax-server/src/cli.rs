@@ -34,7 +34,7 @@ pub enum Command {
     },
     /// List the routes, and what is called without protection
     Routes(RoutesArgs),
-    /// Compare a provider's own records with hapax's, and settle what they decide
+    /// Compare a provider's records with hapax's, and settle by them
     Reconcile(LedgerArgs),
     /// Back up, restore and fence the store
     Store {

@@ -237,7 +237,7 @@ pub struct ResolveArgs {
     /// Only if the record is still at this attempt
     #[arg(long, value_name = "NUMBER")]
     pub attempt: Option<u32>,
-    /// Who acts [default: user@host]
+    /// Who acts; without it user@host
     #[arg(long = "as", value_name = "NAME")]
     pub who: Option<String>,
     /// Do not ask
@@ -292,7 +292,7 @@ pub struct PurgeArgs {
     /// Why; it is kept in the audit log
     #[arg(long, value_name = "TEXT", required_unless_present = "dry_run")]
     pub reason: Option<String>,
-    /// Who acts [default: user@host]
+    /// Who acts; without it user@host
     #[arg(long = "as", value_name = "NAME")]
     pub who: Option<String>,
     /// Do not ask

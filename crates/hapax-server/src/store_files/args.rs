@@ -70,7 +70,7 @@ pub struct RestoreArgs {
 #[derive(Clone, Debug, Args)]
 #[command(group = ArgGroup::new("what").args(["show", "raise", "lift"]))]
 pub struct FenceArgs {
-    /// Say whether one stands [default]
+    /// Say whether one stands; the default
     #[arg(long)]
     pub show: bool,
     /// Raise one, after a recovery by other means
