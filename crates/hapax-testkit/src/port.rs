@@ -3,7 +3,9 @@
 //! They lie below the range from which Linux takes ports for outgoing connections, so that a server that is stopped and
 //! started again finds its port free.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Mutex, PoisonError};
 
 use crate::tokens;
 
@@ -13,10 +15,22 @@ const LOWEST: u16 = 15_000;
 const HIGHEST: u16 = 32_000;
 /// More attempts than a machine with a sensible number of listeners needs.
 const ATTEMPTS_MAX: usize = 100;
+/// Then all of them may be given out again: those who had them first are long gone.
+const GIVEN_MAX: usize = 5_000;
 
-/// A port that was free a moment ago. Somebody may take it before the caller does: be ready to ask again.
+/// Ports that [`free`] has given out in this process.
+static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+
+/// A port that was free a moment ago, and was not given to anybody else of this process. Another process may take it before
+/// the caller does: be ready to ask again.
 pub fn free() -> u16 {
-    listener().local_addr().expect("a listener has an address").port()
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if given.len() > GIVEN_MAX {
+        given.clear();
+    }
+    let port = || listener().local_addr().expect("a listener has an address").port();
+    let port = (0..ATTEMPTS_MAX).map(|_| port()).find(|port| given.insert(*port));
+    port.expect("some port on the loopback interface was not given out yet")
 }
 
 /// A listener on a free port.
@@ -34,4 +48,15 @@ pub fn loopback(port: u16) -> SocketAddr {
 fn candidate() -> u16 {
     let [high, low, ..] = tokens::random();
     LOWEST + u16::from_be_bytes([high, low]) % (HIGHEST - LOWEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_port_is_given_twice() {
+        let ports: Vec<u16> = (0..500).map(|_| free()).collect();
+        assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), ports.len());
+    }
 }
