@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use crate::clock::Timestamp;
 use crate::fingerprint::{Fingerprints, Scheme};
 use crate::record::{AttemptId, Checkpoint, Label, Outcome, Policy, Record};
 
@@ -94,6 +95,8 @@ pub enum Event<'a> {
     },
     /// The store was restored from a backup, and this key may have been claimed in what was lost: nobody knows.
     Suspect {
+        /// When the store was restored: what was lost was sent before.
+        since: Timestamp,
         /// What must be equal for it to be the same request.
         fingerprints: &'a dyn Fingerprints,
         /// What this route says.
@@ -116,6 +119,9 @@ pub enum Event<'a> {
         resolution: Resolution<'a>,
         /// The attempt that is meant. `None`: whichever is the last.
         attempt: Option<u32>,
+        /// Since when it was in doubt when somebody looked. `None`: since whenever. An attempt may live on and be doubted
+        /// again; what was found out before that says nothing about it.
+        since: Option<Timestamp>,
     },
     /// An operator takes the answer away.
     Purge {

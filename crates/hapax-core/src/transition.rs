@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::clock::Now;
+use crate::clock::{Now, Timestamp};
 use crate::fingerprint::Fingerprints;
 use crate::record::{AttemptId, Doubt, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version};
 use crate::store::Seen;
@@ -62,7 +62,7 @@ impl Rules {
             Event::Inconclusive { attempt, probe_in_ms, probes_max } => {
                 Ok(inconclusive(&found, attempt, probe_in_ms, probes_max, version))
             }
-            Event::Resolve { resolution, attempt } => Ok(resolve(&found, resolution, attempt, version)),
+            Event::Resolve { resolution, attempt, since } => Ok(resolve(&found, resolution, (attempt, since), version)),
             Event::Purge { allow_rerun } => Ok(purge(&found, allow_rerun, version)),
         }
     }
@@ -113,7 +113,12 @@ impl Rules {
             (State::Running, Event::Doubt { error, probe_in_ms, .. }) => {
                 write(unknown(Record { error: Some((*error).to_owned()), ..next }, *probe_in_ms), Answer::Done)
             }
-            (State::Unknown | State::Dead, Event::Doubt { .. }) => answer(Answer::Done),
+            // It was at work until now: whoever asks must wait from here.
+            (State::Unknown, Event::Doubt { error, probe_in_ms, .. }) => {
+                let next = Record { error: Some((*error).to_owned()), doubt: None, ..next };
+                write(unknown(next, *probe_in_ms), Answer::Done)
+            }
+            (State::Dead, Event::Doubt { .. }) => answer(Answer::Done),
             (State::Dead, Event::Renew { .. }) => answer(Answer::Undecided),
             (State::Completed, Event::Complete { .. }) if record.verdict.is_some() => answer(Answer::Overruled),
             // Said once more, because the reply to the first time was lost.
@@ -198,8 +203,9 @@ fn start_new(event: &Event<'_>, fingerprints: &dyn Fingerprints, version: Versio
             let next = Record { request: Some(Arc::clone(request)), ..blank(*policy, labels) };
             write(ready(next, *due_in_ms), Answer::Accepted)
         }
-        Event::Suspect { policy, labels, .. } => {
-            let next = Record { error: Some("restored".to_owned()), ..blank(*policy, labels) };
+        Event::Suspect { since, policy, labels, .. } => {
+            let doubt = Some(Doubt { since: Some(*since), probes: 0 });
+            let next = Record { error: Some("restored".to_owned()), doubt, ..blank(*policy, labels) };
             write(unknown(next, 0), Answer::Undecided)
         }
         _ => answer(Answer::Fenced),
@@ -359,7 +365,12 @@ fn said_before(record: &Record, resolution: Resolution<'_>) -> bool {
     }
 }
 
-fn resolve(found: &Found<'_>, resolution: Resolution<'_>, attempt: Option<u32>, version: Version) -> Decision {
+fn resolve(
+    found: &Found<'_>,
+    resolution: Resolution<'_>,
+    (attempt, since): (Option<u32>, Option<Timestamp>),
+    version: Version,
+) -> Decision {
     let stored = match found {
         Found::Free => return answer(Answer::NotFound),
         Found::Tombstone(_) => return answer(Answer::Refused),
@@ -370,6 +381,9 @@ fn resolve(found: &Found<'_>, resolution: Resolution<'_>, attempt: Option<u32>, 
     }
     if said_before(&stored.record, resolution) {
         return answer(Answer::Done);
+    }
+    if since.is_some() && stored.record.doubt.is_some() && since != stored.doubted_since() {
+        return answer(Answer::Stale);
     }
     if !matches!(stored.record.state, State::Unknown | State::Dead) {
         return answer(Answer::Refused);

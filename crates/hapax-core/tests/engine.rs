@@ -87,10 +87,10 @@ events! {
     complete(attempt_id: AttemptId) => Event::Complete { attempt_id, outcome: &PAID, labels: &[] };
     fail(attempt_id: AttemptId, retry_in_ms: u64) => Event::Fail { attempt_id, error: "refused", retry_in_ms };
     doubt(attempt_id: AttemptId) => Event::Doubt { attempt_id, error: "timeout", probe_in_ms: 5_000 };
-    happened() => Event::Resolve { resolution: Resolution::Happened(&PAID), attempt: None };
-    did_not_happen() => Event::Resolve { resolution: Resolution::DidNotHappen, attempt: None };
+    happened() => Event::Resolve { resolution: Resolution::Happened(&PAID), attempt: None, since: None };
+    did_not_happen() => Event::Resolve { resolution: Resolution::DidNotHappen, attempt: None, since: None };
     expire() => Event::Expire { never_ran: &PAID };
-    give_up() => Event::Resolve { resolution: Resolution::GiveUp(&PAID), attempt: None };
+    give_up() => Event::Resolve { resolution: Resolution::GiveUp(&PAID), attempt: None, since: None };
 }
 
 mod over_a_script {

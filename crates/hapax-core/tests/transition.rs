@@ -85,7 +85,7 @@ fn check(scenario: &Scenario, kind: Kind, row: &Row, decision: &Decision) {
     };
     assert_eq!(next.policy, policy, "{}", context());
     assert_times(kind, next, &policy, &context);
-    assert_doubt(found, next, &context);
+    assert_doubt(kind, found, next, &context);
     let runs_again = matches!(kind, Kind::Claim | Kind::ClaimByWorker | Kind::Accept | Kind::Lapse)
         && matches!(next.state, State::Ready | State::Running)
         && found.is_some_and(|record| record.state == State::Running);
@@ -143,12 +143,18 @@ fn assert_times(kind: Kind, next: &Record, policy: &Policy, context: &dyn Fn() -
 }
 
 /// Since when nobody knows stays the same until somebody does.
-fn assert_doubt(found: Option<&Record>, next: &Record, context: &dyn Fn() -> String) {
+fn assert_doubt(kind: Kind, found: Option<&Record>, next: &Record, context: &dyn Fn() -> String) {
     let before = found.and_then(|record| record.doubt);
     match next.state {
         State::Unknown | State::Dead => {
             let since = next.doubt.map(|doubt| doubt.since);
-            assert_eq!(since, Some(before.and_then(|doubt| doubt.since)), "{}", context());
+            let expected = match kind {
+                Kind::Suspect => Some(scenario::RESTORED),
+                // It was at work until now.
+                Kind::Doubt => None,
+                _ => before.and_then(|doubt| doubt.since),
+            };
+            assert_eq!(since, Some(expected), "{}", context());
         }
         _ => assert_eq!(next.doubt, None, "{}", context()),
     }

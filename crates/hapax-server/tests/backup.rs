@@ -228,6 +228,59 @@ fn a_backup_is_restored_to_a_new_place() {
 }
 
 #[test]
+fn a_log_that_was_left_behind_does_not_reach_the_restored_store() {
+    let mut node = start(Kept::Sqlite);
+    assert_eq!(node.send(&pay("k-1")).status, 201);
+    done(node.hapax.dir(), &["backup", "copy.db"]);
+    assert_eq!(node.send(&pay("k-2")).status, 201);
+    node.hapax.kill_9();
+    let file = node.hapax.dir().join("hapax.db");
+    assert!(node.hapax.dir().join("hapax.db-wal").exists(), "a process that was killed leaves its log");
+    std::fs::rename(&file, node.hapax.dir().join("hapax.db.bad")).unwrap();
+    done(node.hapax.dir(), &["restore", "copy.db"]);
+    assert!(done(node.hapax.dir(), &["fence"]).contains("fence stands"), "as it was said");
+    let sound: String = rusqlite::Connection::open(&file)
+        .and_then(|file| file.query_row("PRAGMA integrity_check", [], |row| row.get(0)))
+        .unwrap();
+    assert_eq!(sound, "ok");
+    node.hapax.restart();
+    assert_eq!(node.send(&pay("k-1")).header("idempotent-replayed"), Some("true"));
+    assert_eq!(refused(&node.send(&pay("k-2"))), (409, "outcome-unknown".to_owned()), "it is not known any more");
+    node.ledger.assert_once("k-2");
+}
+
+#[test]
+fn what_ran_at_the_backup_under_a_policy_of_rerun_is_not_run_again_unasked() {
+    let mut node = start_with(Kept::Sqlite, |builder| {
+        builder.with_config("[defaults]\nlease = \"1s\"\non_lapse = \"rerun\"\n[background]\nsweep_every = \"200ms\"\n")
+    });
+    node.ledger.hold("k");
+    let address = node.hapax.address();
+    let first = std::thread::spawn(move || pay("k").send(address));
+    node.ledger.wait_until_received("k");
+    done(node.hapax.dir(), &["backup", "copy.db"]);
+    node.ledger.release("k");
+    assert_eq!(first.join().unwrap().status, 201, "it ends after the backup");
+    node.hapax.terminate();
+    done(node.hapax.dir(), &["restore", "copy.db"]);
+    node.hapax.restart();
+    assert_eq!(refused(&node.send(&pay("k"))), (409, "outcome-unknown".to_owned()));
+    node.ledger.assert_once("k");
+}
+
+#[test]
+fn a_fence_that_cannot_be_noted_is_not_lifted() {
+    let mut node = start(Kept::Sqlite);
+    assert_eq!(node.send(&pay("k-1")).status, 201);
+    done(node.hapax.dir(), &["backup", "copy.db"]);
+    node.hapax.terminate();
+    done(node.hapax.dir(), &["restore", "copy.db"]);
+    let long = "x".repeat(5_000);
+    fails(node.hapax.dir(), &["fence", "--lift", "--reason", &long], 1, "5000 bytes");
+    assert!(done(node.hapax.dir(), &["fence"]).contains("fence stands"));
+}
+
+#[test]
 fn what_stood_ready_in_the_backup_and_ran_since_does_not_run_again() {
     let mut node = start(Kept::Sqlite);
     node.ledger.next("k", Behaviour::answer(503, "later"));

@@ -87,6 +87,7 @@ on_both_stores! {
     what_the_ledger_decides_is_resolved_and_replayed
     rows_that_contradict_or_say_nothing_decide_nothing
     a_missing_row_says_nothing_unless_somebody_vouches_for_it
+    a_record_that_the_ledger_cannot_name_is_not_missing_from_it
     a_label_finds_the_record_and_a_nested_value_the_row
     the_same_key_of_two_callers_is_told_apart_by_scope_only
     malformed_rows_are_named_and_the_rest_goes_on
@@ -217,6 +218,23 @@ fn a_missing_row_says_nothing_unless_somebody_vouches_for_it(kept: Kept) {
     node.ledger.assert_once("lost");
     assert_eq!(counts(others, &whole), (0, 1));
     assert_eq!(node.send(&pay("lost")).status, 201, "it runs again");
+}
+
+fn a_record_that_the_ledger_cannot_name_is_not_missing_from_it(kept: Kept) {
+    let config = "[[route]]\npath = \"/payments\"\nlabels = { payment = \"answer:/id\" }\n";
+    let node = start_with(kept, |builder| builder.with_config(config));
+    lose_answer(&node, "lost");
+    let by_label = ["--match", "label:payment=id", "--output", "json"];
+    let whole = ["--absent-means-did-not-happen", "--since", "1h", "--until", "0s"];
+    let ledger = "id,status\npay-1,paid\n";
+    let ended = reconcile(&node, "p.csv", ledger, &with(&[&by_label, &STATUS, &APPLY, &whole]));
+    let counts = &ended.json()["counts"];
+    assert_eq!((counts["undecided"].as_u64(), counts["resolved"].as_u64()), (Some(1), Some(0)), "{}", ended.stdout);
+    let nameless = "key,status\nother,paid\n,paid\n";
+    let ended = reconcile(&node, "p.csv", nameless, &with(&[&BY_KEY, &STATUS, &APPLY, &whole]));
+    assert_eq!(ended.json()["counts"]["resolved"], 0, "it may be the row without a key");
+    assert_eq!(refused(&node.send(&pay("lost"))), (409, "outcome-unknown".to_owned()));
+    node.ledger.assert_once("lost");
 }
 
 fn a_label_finds_the_record_and_a_nested_value_the_row(kept: Kept) {

@@ -9,7 +9,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -85,12 +85,28 @@ impl Restore {
         let Self { to, partial, store, old, .. } = self;
         store.close()?;
         let kept = backup::beside(&to, ending);
-        if let Some(old) = &old {
-            old.keep(&to, &kept, &partial)?;
+        match &old {
+            Some(old) => old.keep(&to, &kept, &partial)?,
+            None => keep_leftovers(&to, &kept)?,
         }
         partial.place(&to, old.is_some())?;
         Ok(old.map(|_| kept))
     }
+}
+
+/// Where the file is gone and its log is not: SQLite would write the log of the old file into the new one.
+fn keep_leftovers(to: &Path, kept: &Path) -> Result<(), StoreError> {
+    for ending in ["-wal", "-journal"] {
+        match std::fs::rename(backup::beside(to, ending), backup::beside(kept, ending)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(backup::io_error("restore", to, error));
+            }
+            _ => {}
+        }
+    }
+    // An index into a log that is gone.
+    let _ = std::fs::remove_file(backup::beside(to, "-shm"));
+    Ok(())
 }
 
 impl Old {
@@ -122,8 +138,10 @@ impl Old {
 
     fn keep(&self, to: &Path, kept: &Path, partial: &Partial) -> Result<(), StoreError> {
         let failed = |error| backup::io_error("restore", kept, error);
-        let rights = self.lock.metadata().map_err(failed)?.permissions();
-        std::fs::set_permissions(&partial.path, rights).map_err(failed)?;
+        let old = self.lock.metadata().map_err(failed)?;
+        // Only root may give a file away; others own it already.
+        let _ = std::os::unix::fs::chown(&partial.path, Some(old.uid()), Some(old.gid()));
+        std::fs::set_permissions(&partial.path, old.permissions()).map_err(failed)?;
         std::fs::hard_link(to, kept).or_else(|_| self.copy(kept)).map_err(failed)?;
         if self.damaged
             && let Some(log) = log_of(to)

@@ -4,6 +4,10 @@
 //! the newest migration it has had, and `min_reader`, the oldest release's schema that can still work with it. An old
 //! binary goes on beside a new one as long as it is at least `min_reader`.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
 use hapax_core::clock::{Clock, StoreTime, Timestamp};
 use hapax_core::store::{ErrorKind, StoreError};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
@@ -32,6 +36,9 @@ const SCHEMA: i64 = 2;
 
 /// A connection set up as every connection of this store is: durable, patient, its log moved by `checkpoint.rs`.
 pub(crate) fn connect(options: &Options) -> Result<Connection, StoreError> {
+    if !options.existing {
+        create_private(&options.path);
+    }
     let open = || {
         let connection = Connection::open_with_flags(&options.path, flags(options))?;
         connection.busy_timeout(options.busy_timeout)?;
@@ -41,6 +48,12 @@ pub(crate) fn connect(options: &Options) -> Result<Connection, StoreError> {
         Ok(connection)
     };
     open().map_err(|error| failure::of_statement("open", error))
+}
+
+/// A new file is its owner's alone: it holds recorded answers. SQLite gives its log the same rights. Whatever is wrong with
+/// the place is said by SQLite, which opens it next.
+fn create_private(path: &Path) {
+    let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
 }
 
 fn flags(options: &Options) -> OpenFlags {

@@ -250,3 +250,17 @@ async fn records_are_found_by_the_first_digits_of_their_ids_and_counted() {
     assert_eq!(store.between(&last, &first, 2).await.unwrap().entries.len(), 0);
     assert_eq!(store.about_count().await.unwrap(), 3);
 }
+
+#[test]
+fn a_new_file_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hapax.db");
+    let store = Sqlite::open(&Options::new(&path)).unwrap();
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let entry = entry.unwrap();
+        let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{} can be read by others", entry.path().display());
+    }
+    drop(store);
+}

@@ -265,7 +265,11 @@ impl<S: Journal, T: Tokens> Case<'_, S, T> {
             reason: reason.to_owned(),
             detail,
         };
-        let event = Event::Resolve { resolution, attempt: Some(self.attempt()) };
+        let event = Event::Resolve {
+            resolution,
+            attempt: Some(self.attempt()),
+            since: self.stored().and_then(Stored::doubted_since),
+        };
         match self.engine.apply_noted(self.at, &event, Some(self.seen.clone()), &note).await {
             Ok(Reply { answer: Answer::Done, seen }) => {
                 let state = seen.stored.map(|stored| stored.record.state.name());

@@ -68,7 +68,7 @@ impl Lapsed {
     async fn resolve(&self, resolution: Resolution<'_>) {
         assert_eq!(lapse::run_once(self.layer.engine(), 10).await.unwrap().lapsed, 1);
         let (at, _) = the_record(&self.store).await;
-        let event = Event::Resolve { resolution, attempt: Some(1) };
+        let event = Event::Resolve { resolution, attempt: Some(1), since: None };
         assert_eq!(self.layer.engine().apply(&at, &event, None).await.unwrap().answer, Answer::Done);
     }
 }
@@ -186,7 +186,7 @@ async fn behind_a_fence_a_key_that_may_be_lost_runs_only_once_it_is_known_not_to
     }
     let (at, stored) = the_record(&store).await;
     assert_eq!((stored.record.state, stored.record.attempt), (State::Unknown, 0));
-    let event = Event::Resolve { resolution: Resolution::DidNotHappen, attempt: Some(0) };
+    let event = Event::Resolve { resolution: Resolution::DidNotHappen, attempt: Some(0), since: None };
     layer.engine().apply(&at, &event, None).await.unwrap();
     assert_eq!((send(&service, request("/pay", "k-1")).await.status, work.runs()), (201, 1));
     assert!(send(&service, request("/pay", "k-1")).await.is_replay(), "what is recorded is replayed");

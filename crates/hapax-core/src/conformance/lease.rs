@@ -169,7 +169,8 @@ pub(super) async fn dead_when_its_attempts_are_used_up<H: Harness>(harness: &H) 
     let fail = Event::Fail { attempt_id: mine, error: "refused", retry_in_ms: 0 };
     assert_eq!(rig.apply(&at, &fail).await.record().map(|record| record.state), Some(State::Dead));
     assert_eq!(rig.claim(&at, once).await.answer, Answer::Undecided);
-    let resolved = rig.apply(&at, &Event::Resolve { resolution: Resolution::DidNotHappen, attempt: None }).await;
+    let resolved =
+        rig.apply(&at, &Event::Resolve { resolution: Resolution::DidNotHappen, attempt: None, since: None }).await;
     assert_eq!(resolved.answer, Answer::Done);
     assert_eq!(rig.stored(&at).await.record.verdict, Some(Verdict::DidNotHappen));
     assert_eq!(rig.proceeds(&at, once).await.1.record().map(|record| record.attempt), Some(2));
@@ -185,7 +186,9 @@ pub(super) async fn doubt_waits_for_a_verdict<H: Harness>(harness: &H) {
     assert_eq!(rig.claim(&at, policy(OnLapse::Rerun)).await.answer, Answer::Undecided, "no time makes it free");
     let outcome = outcome(b"it happened");
     assert_eq!(
-        rig.apply(&at, &Event::Resolve { resolution: Resolution::Happened(&outcome), attempt: None }).await.answer,
+        rig.apply(&at, &Event::Resolve { resolution: Resolution::Happened(&outcome), attempt: None, since: None })
+            .await
+            .answer,
         Answer::Done
     );
     let replay = rig.claim(&at, policy(OnLapse::Rerun)).await;

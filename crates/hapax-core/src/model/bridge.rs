@@ -108,9 +108,13 @@ impl Bridge {
             What::Doubt => Event::Doubt { attempt_id, error: "timeout", probe_in_ms: PROBE_MS },
             What::Lapse => Event::Lapse,
             What::Expire => Event::Expire { never_ran: &self.outcome },
-            What::Happened => Event::Resolve { resolution: Resolution::Happened(&self.outcome), attempt: None },
-            What::DidNotHappen => Event::Resolve { resolution: Resolution::DidNotHappen, attempt: None },
-            What::GiveUp => Event::Resolve { resolution: Resolution::GiveUp(&self.outcome), attempt: None },
+            What::Happened => {
+                Event::Resolve { resolution: Resolution::Happened(&self.outcome), attempt: None, since: None }
+            }
+            What::DidNotHappen => Event::Resolve { resolution: Resolution::DidNotHappen, attempt: None, since: None },
+            What::GiveUp => {
+                Event::Resolve { resolution: Resolution::GiveUp(&self.outcome), attempt: None, since: None }
+            }
         }
     }
 

@@ -14,6 +14,8 @@ pub(crate) const MINE: AttemptId = AttemptId::from_bytes([1; 16]);
 const OTHER: AttemptId = AttemptId::from_bytes([2; 16]);
 const NOW_MS: u64 = 1_000_000;
 const ATTEMPTS: u32 = 3;
+/// When the store was restored.
+pub(crate) const RESTORED: Timestamp = Timestamp::from_ms(99);
 /// Of unknown and dead records.
 pub(crate) const DOUBT: Doubt = Doubt { since: Some(Timestamp::from_ms(88)), probes: 4 };
 
@@ -39,11 +41,12 @@ pub(crate) enum Kind {
     DidNotHappen,
     GiveUp,
     ResolveAnotherAttempt,
+    ResolveAnEarlierDoubt,
     Purge,
     PurgeToRerun,
 }
 
-pub(crate) const EVENTS: [Kind; 21] = [
+pub(crate) const EVENTS: [Kind; 22] = [
     Kind::Claim,
     Kind::ClaimByWorker,
     Kind::Accept,
@@ -63,6 +66,7 @@ pub(crate) const EVENTS: [Kind; 21] = [
     Kind::DidNotHappen,
     Kind::GiveUp,
     Kind::ResolveAnotherAttempt,
+    Kind::ResolveAnEarlierDoubt,
     Kind::Purge,
     Kind::PurgeToRerun,
 ];
@@ -75,6 +79,7 @@ impl Kind {
             Self::DidNotHappen => "Resolve: did not happen",
             Self::GiveUp => "Resolve: give up",
             Self::ResolveAnotherAttempt => "Resolve: another attempt",
+            Self::ResolveAnEarlierDoubt => "Resolve: an earlier doubt",
             Self::InconclusiveForTheLastTime => "Inconclusive: for the last time",
             Self::InconclusiveOfAnotherAttempt => "Inconclusive: another attempt",
             Self::PurgeToRerun => "Purge: allow rerun",
@@ -100,7 +105,11 @@ impl Kind {
             | Self::InconclusiveForTheLastTime
             | Self::InconclusiveTooSoon
             | Self::InconclusiveOfAnotherAttempt => "Inconclusive",
-            Self::Happened | Self::DidNotHappen | Self::GiveUp | Self::ResolveAnotherAttempt => "Resolve",
+            Self::Happened
+            | Self::DidNotHappen
+            | Self::GiveUp
+            | Self::ResolveAnotherAttempt
+            | Self::ResolveAnEarlierDoubt => "Resolve",
             Self::Purge | Self::PurgeToRerun => "Purge",
         }
     }
@@ -328,6 +337,7 @@ impl Scenario {
         let said = match (self.state, self.verdict) {
             (Some(State::Completed), Some(Verdict::Happened)) => Some(Kind::Happened),
             (Some(State::Completed), Some(Verdict::GivenUp)) => Some(Kind::GiveUp),
+            (Some(State::Ready), Some(Verdict::DidNotHappen)) if kind == Kind::ResolveAnEarlierDoubt => Some(kind),
             (Some(State::Ready), Some(Verdict::DidNotHappen)) => Some(Kind::DidNotHappen),
             _ => None,
         };
@@ -355,19 +365,24 @@ impl Scenario {
             Kind::Doubt => Event::Doubt { attempt_id: MINE, error: "timeout", probe_in_ms: 60 },
             Kind::Lapse => Event::Lapse,
             Kind::Expire => Event::Expire { never_ran: &outcome },
-            Kind::Suspect => Event::Suspect { fingerprints: &print, policy, labels: &labels },
+            Kind::Suspect => Event::Suspect { since: RESTORED, fingerprints: &print, policy, labels: &labels },
             Kind::Inconclusive => inconclusive(ATTEMPTS, Some(DOUBT.probes + 2)),
             Kind::InconclusiveForTheLastTime => inconclusive(ATTEMPTS, Some(DOUBT.probes + 1)),
             Kind::InconclusiveTooSoon => inconclusive(ATTEMPTS, None),
             Kind::InconclusiveOfAnotherAttempt => inconclusive(ATTEMPTS - 1, Some(9)),
             Kind::ResolveAnotherAttempt => {
-                Event::Resolve { resolution: Resolution::DidNotHappen, attempt: Some(ATTEMPTS - 1) }
+                Event::Resolve { resolution: Resolution::DidNotHappen, attempt: Some(ATTEMPTS - 1), since: None }
             }
+            Kind::ResolveAnEarlierDoubt => Event::Resolve {
+                resolution: Resolution::DidNotHappen,
+                attempt: Some(ATTEMPTS),
+                since: Some(Timestamp::from_ms(87)),
+            },
             Kind::Purge => Event::Purge { allow_rerun: false },
             Kind::PurgeToRerun => Event::Purge { allow_rerun: true },
-            Kind::Happened => Event::Resolve { resolution: Resolution::Happened(&outcome), attempt: None },
-            Kind::DidNotHappen => Event::Resolve { resolution: Resolution::DidNotHappen, attempt: None },
-            Kind::GiveUp => Event::Resolve { resolution: Resolution::GiveUp(&outcome), attempt: None },
+            Kind::Happened => Event::Resolve { resolution: Resolution::Happened(&outcome), attempt: None, since: None },
+            Kind::DidNotHappen => Event::Resolve { resolution: Resolution::DidNotHappen, attempt: None, since: None },
+            Kind::GiveUp => Event::Resolve { resolution: Resolution::GiveUp(&outcome), attempt: None, since: None },
         })
     }
 }

@@ -256,7 +256,8 @@ impl Desk for Direct {
         let entry = self.locate(&target).await?;
         let answer = said.answer(&entry.stored.record);
         note.detail = said.detail(answer.as_ref());
-        let event = Event::Resolve { resolution: said.resolution(answer.as_ref()), attempt: request.attempt };
+        let event =
+            Event::Resolve { resolution: said.resolution(answer.as_ref()), attempt: request.attempt, since: None };
         let (reply, changed) = self.apply(&entry.address, &event, &note).await?;
         let stored = reply.seen.stored.ok_or_else(refused::not_found)?;
         match reply.answer {

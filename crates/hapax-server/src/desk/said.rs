@@ -84,6 +84,9 @@ impl Said {
                 let empty = AnswerRequest::default();
                 Ok(Self::Happened(Arc::new(answer(200).unwrap_or_else(|| outcome(&empty, 200))?)))
             }
+            ("give-up", Some(answer)) if answer.status.is_some_and(|status| status < 400) => {
+                Err(invalid("giving up records a failure; give a status of 400 or more, or say that it happened"))
+            }
             ("give-up", _) => Ok(Self::GiveUp(answer(500).transpose()?.map(Arc::new))),
             ("did-not-happen", None) => Ok(Self::DidNotHappen),
             ("did-not-happen", Some(_)) => {

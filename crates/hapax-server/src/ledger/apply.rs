@@ -86,7 +86,7 @@ impl Case {
         note: &Note,
     ) -> Result<(Kind, String), EngineError> {
         let resolution = self.outcome.as_ref().map_or(Resolution::DidNotHappen, Resolution::Happened);
-        let event = Event::Resolve { resolution, attempt: Some(self.attempt) };
+        let event = Event::Resolve { resolution, attempt: Some(self.attempt), since: None };
         let reply = engine.apply_noted(&self.at, &event, None, note).await?;
         Ok(match reply.answer {
             Answer::Done => (Kind::Resolved, String::new()),
@@ -171,8 +171,15 @@ mod tests {
     /// A book in which the ledger says that every one of these happened, and the store has them at attempt 1.
     fn book(keys: &[&str]) -> Book {
         let book = Book::open().unwrap();
-        let ours =
-            Ours { state: State::Unknown, status: None, inside: true, covered: true, settled: true, twin: false };
+        let ours = Ours {
+            state: State::Unknown,
+            status: None,
+            inside: true,
+            covered: true,
+            settled: true,
+            twin: false,
+            named: true,
+        };
         for key in keys {
             let row =
                 Row { line: 2, scope: None, value: (*key).to_owned(), says: Says::Happened, at: None, body: None };

@@ -61,7 +61,7 @@ pub struct LedgerArgs {
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
     /// The status that clients get where it happened, such as 200
-    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(100..600))]
+    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(200..600))]
     pub answer_status: Option<u16>,
     /// The column with the body that clients get
     #[arg(long, value_name = "COLUMN")]

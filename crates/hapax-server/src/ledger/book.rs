@@ -117,7 +117,7 @@ impl Book {
     pub(super) fn judge(&self, judge: impl Fn(Ours, Option<Said>) -> Option<Finding>) -> Result<u64, LedgerError> {
         let mut select = self.connection.prepare(
             "SELECT ours.n, state, status, ours.inside, covered, settled, said.line, happened, declined, denied,
-                 twins.m IS NOT NULL, scope, key
+                 twins.m IS NOT NULL, scope, key, ours.m IS NOT NULL
              FROM ours LEFT JOIN said USING (m) LEFT JOIN twins USING (m)",
         )?;
         let mut rows = select.query([])?;
@@ -130,6 +130,7 @@ impl Book {
                 covered: row.get(4)?,
                 settled: row.get(5)?,
                 twin: row.get(10)?,
+                named: row.get(13)?,
             };
             let line: Option<i64> = row.get(6)?;
             let said = match line {

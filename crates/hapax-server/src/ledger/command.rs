@@ -36,7 +36,9 @@ pub async fn run(
     let book = Book::open()?;
     let reading = compare::read_ledger(args, &plan, &window, &book)?;
     let brought = compare::read_store(&store, &plan, &window, &book).await?;
-    let agreeing = compare::compare(&book, args, reading.malformed)?;
+    // A row without a key may be about any record.
+    let unread = reading.malformed + reading.without_key;
+    let agreeing = compare::compare(&book, args, unread)?;
     if args.apply {
         apply::apply(&Engine::new(store, tokens::random), args, &who, &book).await?;
     }

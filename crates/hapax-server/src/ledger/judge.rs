@@ -102,6 +102,8 @@ pub(super) struct Ours {
     pub(super) settled: bool,
     /// Another record is matched by the same rows.
     pub(super) twin: bool,
+    /// It has what the rows are matched by. A label that comes with the answer is missing after a crash.
+    pub(super) named: bool,
 }
 
 /// How many rows about it say what.
@@ -124,7 +126,7 @@ pub(super) struct Finding {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Absence {
     SaysNothing,
-    /// Vouched for, but rows of the ledger could not be understood: it may be one of those.
+    /// Vouched for, but rows of the ledger could not be understood or name nothing: it may be one of those.
     HasMalformedRows,
     DidNotHappen,
 }
@@ -152,7 +154,12 @@ fn missing(ours: Ours, absence: Absence) -> Option<Finding> {
         State::Completed if succeeded(ours) => finding(Kind::NotThere, Says::Nothing, ""),
         State::Unknown | State::Dead => match absence {
             Absence::SaysNothing => undecided("the ledger lacks it, which says nothing by itself"),
-            Absence::HasMalformedRows => undecided("the ledger lacks it, or has it in a row that is malformed"),
+            Absence::DidNotHappen if !ours.named => {
+                undecided("the record lacks the label, so the ledger cannot name it")
+            }
+            Absence::HasMalformedRows => {
+                undecided("the ledger lacks it, or has it in a row that is malformed or has no key")
+            }
             Absence::DidNotHappen if ours.covered => {
                 finding(Kind::Decidable, Says::DidNotHappen, "the ledger lacks it, and the window covers it")
             }
@@ -224,8 +231,15 @@ fn finding(kind: Kind, says: Says, note: &'static str) -> Option<Finding> {
 mod tests {
     use super::*;
 
-    const OURS: Ours =
-        Ours { state: State::Unknown, status: None, inside: true, covered: true, settled: true, twin: false };
+    const OURS: Ours = Ours {
+        state: State::Unknown,
+        status: None,
+        inside: true,
+        covered: true,
+        settled: true,
+        twin: false,
+        named: true,
+    };
     const HAPPENED: Said = Said { happened: 1, declined: 0, denied: 0 };
     const DECLINED: Said = Said { happened: 0, declined: 1, denied: 0 };
     const DENIED: Said = Said { happened: 0, declined: 0, denied: 1 };

@@ -8,8 +8,8 @@ use super::locate::{is_part_of_id, locate};
 use super::open::{self, AnyDesk};
 use super::table::{may_be_cut, table, whole};
 use super::terminal::{Terminal, print, print_json, remark};
-use crate::desk::Desk as _;
 use crate::desk::view::{AuditView, NoteView};
+use crate::desk::{Desk as _, DeskErrorKind};
 
 /// Notes in one list; more are asked for part by part.
 const LIST_MAX: u32 = 100_000;
@@ -27,9 +27,13 @@ pub(super) async fn run(args: &AuditArgs, environment: Vec<(String, String)>) ->
     let terminal = Terminal::of_output(&environment);
     let desk = open::desk(&args.place, environment).await?;
     let id = match &args.key {
-        // The record may be gone; its notes stay.
-        Some(text) if is_part_of_id(text) => Some(text.clone()),
-        Some(text) => Some(locate(&desk, text, None).await?.id),
+        Some(text) => match locate(&desk, text, None).await {
+            // The record may be gone; its notes stay.
+            Err(Failure::Desk(error)) if error.kind == DeskErrorKind::NotFound && is_part_of_id(text) => {
+                Some(text.clone())
+            }
+            located => Some(located?.id),
+        },
         None => None,
     };
     let found = gather(&desk, id.as_deref(), args).await?;

@@ -21,7 +21,11 @@ const NAMED_MAX: usize = 8;
 pub(super) async fn locate(desk: &impl Desk, text: &str, scope: Option<&str>) -> Result<RecordView, Failure> {
     let text = text.trim();
     if is_whole_id(text) && scope.is_none() {
-        return Ok(desk.show(text, false).await?);
+        match desk.show(text, false).await {
+            // Keys may look like ids.
+            Err(error) if error.kind == DeskErrorKind::NotFound => {}
+            shown => return Ok(shown?),
+        }
     }
     let filter = Filter { find: Some(text.to_owned()), scope: scope.map(str::to_owned), ..Filter::default() };
     let found = gather(desk, &filter, None, LOOKED_AT_MAX).await?;

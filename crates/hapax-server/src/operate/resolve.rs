@@ -44,8 +44,12 @@ async fn say(desk: &AnyDesk, request: &ResolutionRequest, who: &str) -> Result<C
         Err(error) if error.kind == DeskErrorKind::NotFound && request.scope.is_none() => error,
         said => return said,
     };
+    let plain = ResolutionRequest { id: None, key: None, ..request.clone() };
+    if let Some(text) = request.id.clone().filter(|_| request.key.is_none()) {
+        // Keys may look like ids.
+        return desk.resolve(&ResolutionRequest { key: Some(text), ..plain }, who).await.map_err(|_| not_found);
+    }
     let Some(text) = request.key.clone() else { return Err(not_found) };
-    let plain = ResolutionRequest { key: None, ..request.clone() };
     if is_part_of_id(&text) {
         return desk.resolve(&ResolutionRequest { id: Some(text), ..plain }, who).await;
     }

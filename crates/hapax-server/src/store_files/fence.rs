@@ -11,7 +11,7 @@ use hapax::tokens;
 use hapax_core::clock::Timestamp;
 use hapax_core::journal::{Journal, Note};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
-use hapax_core::record::{Doubt, Record, State, Stored, Version};
+use hapax_core::record::{Doubt, OnLapse, Record, State, Stored, Version};
 use hapax_core::store::{Entry, Scan, Store, StoreError, Swap};
 
 use super::StoreFileError;
@@ -38,6 +38,8 @@ pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) ->
     if (args.raise || args.lift) && reason.trim().is_empty() {
         return Err(StoreFileError::Usage("`--reason` is empty; say why in a sentence".to_owned()));
     }
+    // What cannot be noted is not done.
+    note(&who, "fence", reason, "").check_limits()?;
     if args.raise {
         let since = args.since.as_deref().and_then(moment::read).ok_or_else(no_time)?;
         if since > now {
@@ -77,7 +79,9 @@ pub(super) async fn raise(
     loop {
         let page = store.scan(&query).await?;
         for entry in page.entries.iter().filter(|entry| entry.address.space().as_str() != SPACE) {
-            retention_ms = retention_ms.max(entry.stored.record.policy.retention_ms);
+            let policy = &entry.stored.record.policy;
+            let kept_ms = policy.retention_ms.saturating_add(policy.keep_expired_ms.unwrap_or(0));
+            retention_ms = retention_ms.max(kept_ms);
             suspected += u64::from(suspect(store, entry).await?);
         }
         match page.next {
@@ -93,7 +97,14 @@ pub(super) async fn raise(
 
 /// A record that may start may have started in what was lost. True where it is unknown now.
 async fn suspect(store: &impl Store, entry: &Entry) -> Result<bool, StoreError> {
-    if entry.stored.record.state != State::Ready {
+    let record = &entry.stored.record;
+    // An attempt that ran at the backup has ended, one way or the other; only under this policy it says so by itself.
+    let may_run_again = match record.state {
+        State::Ready => true,
+        State::Running => record.policy.on_lapse != OnLapse::Unknown,
+        _ => false,
+    };
+    if !may_run_again {
         return Ok(false);
     }
     let expect = entry.stored.record.version;
@@ -119,8 +130,9 @@ fn doubted(stored: &Stored) -> Record {
 
 /// Lost answers were kept as long as the routes say.
 pub(super) fn longest_retention(config: &Config) -> Duration {
-    let routes = config.routes.iter().map(|route| route.policy.retention);
-    routes.chain([config.defaults.retention]).max().unwrap_or_default()
+    let kept = |policy: &config::Policy| policy.retention.saturating_add(policy.keep_expired.unwrap_or_default());
+    let routes = config.routes.iter().map(|route| kept(&route.policy));
+    routes.chain([kept(&config.defaults)]).max().unwrap_or_default()
 }
 
 pub(super) async fn time_of(store: &impl Store) -> Result<Timestamp, StoreError> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hapax_core::address::{Address, Key, Scope, Space};
+use hapax_core::clock::Timestamp;
 use hapax_core::engine::{Engine, EngineError, Reply};
 use hapax_core::fingerprint::{Fingerprinter, Fingerprints};
 use hapax_core::record::{AttemptId, Body as Recorded, State};
@@ -156,7 +157,8 @@ async fn claim<S: Store + 'static>(
     let labels = &capture::claim_labels(route, request_id, &call.body);
     let (fingerprints, policy): (&dyn Fingerprints, _) = (&fingerprints, route.policy);
     let begun = Instant::now();
-    let suspect = Event::Suspect { fingerprints, policy, labels };
+    let since = settings.fence.map_or_else(Timestamp::default, |fence| fence.restored_at);
+    let suspect = Event::Suspect { since, fingerprints, policy, labels };
     let claim = Event::Claim { by: Claimant::Client, attempt_id, fingerprints, policy, labels };
     let claimed = match settings.fence {
         Some(fence) => claim_behind(&shared.engine, fence, at, &suspect, &claim).await,
