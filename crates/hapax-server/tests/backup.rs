@@ -239,7 +239,7 @@ fn a_log_that_was_left_behind_does_not_reach_the_restored_store() {
     std::fs::rename(&file, node.hapax.dir().join("hapax.db.bad")).unwrap();
     done(node.hapax.dir(), &["restore", "copy.db"]);
     assert!(done(node.hapax.dir(), &["fence"]).contains("fence stands"), "as it was said");
-    let sound: String = rusqlite::Connection::open(&file)
+    let sound: String = Connection::open(&file)
         .and_then(|file| file.query_row("PRAGMA integrity_check", [], |row| row.get(0)))
         .unwrap();
     assert_eq!(sound, "ok");

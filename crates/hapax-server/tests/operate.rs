@@ -655,7 +655,7 @@ fn every_command_works_through_a_node(kept: Kept) {
     assert_eq!(node.send(&pay("k-1")).status, 201);
 
     let (code, _, told) = through(&node, None, &resolve);
-    assert!(code == 5 && told.contains("no token was given: set HAPAX_ADMIN_TOKEN"), "{told}");
+    assert!(code == 5 && told.contains("none was given; set HAPAX_ADMIN_TOKEN"), "{told}");
     let (code, _, told) = through(&node, Some(("HAPAX_ADMIN_TOKEN", "wrong-token-0123456789")), &["status"]);
     assert!(code == 5 && !told.contains("wrong-token"), "{told}");
     let missing = Some(("HAPAX_ADMIN_TOKEN_FILE", "missing"));

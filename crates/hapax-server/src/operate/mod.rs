@@ -33,7 +33,7 @@ use std::process::ExitCode;
 
 use args::{KeysCommand, Operation};
 use failure::Failure;
-pub(crate) use open::who;
+pub(crate) use open::{who, without_token};
 
 /// Something needs a person.
 const EXIT_ATTENTION: u8 = 1;

@@ -42,7 +42,7 @@ pub(super) async fn desk(place: &Place, environment: Vec<(String, String)>) -> R
     let store = place.store.clone().map(|value| FlagValue { flag: "--store", key: "store.url", value });
     let sources = Sources {
         file: place.config.clone(),
-        environment,
+        environment: without_token(environment),
         flags: store.into_iter().collect(),
         new_addresses: false,
         without_upstream: true,
@@ -50,6 +50,11 @@ pub(super) async fn desk(place: &Place, environment: Vec<(String, String)>) -> R
     };
     let config = config::load(&sources).map_err(Failure::Configuration)?;
     open_store(&config.store).await.map(|store| AnyDesk::Direct(Direct::new(store))).map_err(Failure::Desk)
+}
+
+/// What a person shows to a node is not what a node is configured with.
+pub(crate) fn without_token(environment: Vec<(String, String)>) -> Vec<(String, String)> {
+    environment.into_iter().filter(|(name, _)| name != TOKEN && name != TOKEN_FILE).collect()
 }
 
 fn token(environment: &[(String, String)]) -> Result<Option<Secret>, Failure> {
@@ -93,7 +98,7 @@ fn without_a_token(error: DeskError) -> DeskError {
     if error.kind != DeskErrorKind::Forbidden {
         return error;
     }
-    let message = format!("{}; no token was given: set {TOKEN} or {TOKEN_FILE}", error.message);
+    let message = format!("the node asks for a token, and none was given; set {TOKEN} or {TOKEN_FILE}");
     DeskError::new(DeskErrorKind::Forbidden, message)
 }
 

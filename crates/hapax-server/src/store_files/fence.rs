@@ -19,7 +19,7 @@ use super::args::FenceArgs;
 use super::open;
 use crate::config::{self, Config};
 use crate::desk::moment;
-use crate::operate::who;
+use crate::operate::{who, without_token};
 
 /// What raising a fence came to.
 pub(super) struct Raised {
@@ -30,7 +30,7 @@ pub(super) struct Raised {
 
 /// Shows, raises or lifts.
 pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) -> Result<String, StoreFileError> {
-    let config = config::load(&args.store.sources(environment.clone()))?;
+    let config = config::load(&args.store.sources(without_token(environment.clone())))?;
     let who = who(None, &environment);
     let store = open::existing(&args.store, environment).await?;
     let now = time_of(&store).await?;

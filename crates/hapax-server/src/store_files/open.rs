@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::StoreFileError;
 use super::args::StoreFlags;
 use crate::config::{self, Backend};
+use crate::operate::without_token;
 use crate::run::store::AnyStore;
 
 /// Opens the store.
@@ -14,7 +15,7 @@ use crate::run::store::AnyStore;
 /// # Errors
 /// If the configuration is wrong, the store is not there, keeps nothing, or cannot be opened.
 pub async fn existing(flags: &StoreFlags, environment: Vec<(String, String)>) -> Result<AnyStore, StoreFileError> {
-    let config = config::load(&flags.sources(environment))?;
+    let config = config::load(&flags.sources(without_token(environment)))?;
     match &config.store.backend {
         Backend::Memory => Err(keeps_nothing()),
         Backend::Sqlite { path } if !path.exists() => Err(StoreFileError::Missing(path.clone())),
@@ -24,7 +25,7 @@ pub async fn existing(flags: &StoreFlags, environment: Vec<(String, String)>) ->
 
 /// The file of an SQLite store, there or not.
 pub(super) fn file(flags: &StoreFlags, environment: Vec<(String, String)>) -> Result<PathBuf, StoreFileError> {
-    match config::load(&flags.sources(environment))?.store.backend {
+    match config::load(&flags.sources(without_token(environment)))?.store.backend {
         Backend::Memory => Err(keeps_nothing()),
         Backend::Sqlite { path } => Ok(path),
         Backend::Postgres { .. } => Err(StoreFileError::Usage(

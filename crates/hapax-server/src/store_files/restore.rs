@@ -9,11 +9,11 @@ use super::args::RestoreArgs;
 use super::{backup, fence, open};
 use crate::config;
 use crate::desk::moment;
-use crate::operate::who;
+use crate::operate::{who, without_token};
 
 /// Puts the backup into its place and says what that means.
 pub(super) async fn run(args: &RestoreArgs, environment: Vec<(String, String)>) -> Result<String, StoreFileError> {
-    let config = config::load(&args.store.sources(environment.clone()))?;
+    let config = config::load(&args.store.sources(without_token(environment.clone())))?;
     let who = who(None, &environment);
     let to = open::file(&args.store, environment)?;
     let restore = Restore::begin(&args.from, &Options::new(&to))?;
