@@ -93,7 +93,8 @@ pub enum Event<'a> {
         /// What is replayed of work that never ran.
         never_ran: &'a Arc<Outcome>,
     },
-    /// The store was restored from a backup, and this key may have been claimed in what was lost: nobody knows.
+    /// The store was restored from a backup, and this key may have been claimed, or run again, in what was lost: nobody
+    /// knows. What was written after the restore is not touched.
     Suspect {
         /// When the store was restored: what was lost was sent before.
         since: Timestamp,

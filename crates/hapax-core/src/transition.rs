@@ -166,11 +166,27 @@ struct Claim<'a> {
     labels: &'a [Label],
 }
 
-/// A key that may have been claimed in what a restore lost. Whatever record is there was not lost.
+/// A key that may have been claimed in what a restore lost. A record that is there was not lost, but if it stood to be run,
+/// it may have been.
 fn suspect(found: &Found<'_>, event: &Event<'_>, version: Version) -> Decision {
     match (found, event) {
         (Found::Free, Event::Suspect { fingerprints, .. }) => start_new(event, *fingerprints, version),
+        (Found::Live(stored), Event::Suspect { since, .. })
+            if stored.stamped_at <= *since && stands_to_be_run(&stored.record) =>
+        {
+            let next = Record { verdict: None, ..next_of(stored, version) };
+            write(restored(next, *since), Answer::Undecided)
+        }
         _ => answer(Answer::Refused),
+    }
+}
+
+/// Whether another attempt would start without anybody being asked.
+fn stands_to_be_run(record: &Record) -> bool {
+    match record.state {
+        State::Ready => true,
+        State::Running => record.policy.on_lapse != OnLapse::Unknown,
+        _ => false,
     }
 }
 
@@ -204,9 +220,7 @@ fn start_new(event: &Event<'_>, fingerprints: &dyn Fingerprints, version: Versio
             write(ready(next, *due_in_ms), Answer::Accepted)
         }
         Event::Suspect { since, policy, labels, .. } => {
-            let doubt = Some(Doubt { since: Some(*since), probes: 0 });
-            let next = Record { error: Some("restored".to_owned()), doubt, ..blank(*policy, labels) };
-            write(unknown(next, 0), Answer::Undecided)
+            write(restored(blank(*policy, labels), *since), Answer::Undecided)
         }
         _ => answer(Answer::Fenced),
     }
@@ -501,6 +515,12 @@ fn dead(next: Record) -> Record {
 
 fn unknown(next: Record, probe_in_ms: u64) -> Record {
     Record { state: State::Unknown, due_in_ms: Some(probe_in_ms), expires_in_ms: None, doubt: in_doubt(&next), ..next }
+}
+
+/// In doubt since the restore: what was lost was sent before.
+fn restored(next: Record, since: Timestamp) -> Record {
+    let doubt = Some(Doubt { since: Some(since), probes: 0 });
+    unknown(Record { error: Some("restored".to_owned()), doubt, ..next }, 0)
 }
 
 /// The doubt there was, or one that begins with the stamp.

@@ -13,6 +13,7 @@ mod table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use hapax_core::clock::Timestamp;
 use hapax_core::record::{Body, OnLapse, Outcome, Policy, Record, State, Stored, Version};
 use hapax_core::transition::{Answer, Decision, Event, decide};
 
@@ -150,6 +151,7 @@ fn assert_doubt(kind: Kind, found: Option<&Record>, next: &Record, context: &dyn
             let since = next.doubt.map(|doubt| doubt.since);
             let expected = match kind {
                 Kind::Suspect => Some(scenario::RESTORED),
+                Kind::SuspectOfOld => Some(Timestamp::from_ms(scenario::NOW_MS)),
                 // It was at work until now.
                 Kind::Doubt => None,
                 _ => before.and_then(|doubt| doubt.since),

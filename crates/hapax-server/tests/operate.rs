@@ -555,7 +555,7 @@ fn every_help_fits_a_terminal_and_every_command_has_a_page() {
         alone(command.args(arguments), directory.path());
         command.output().unwrap()
     };
-    let commands: [&[&str]; 11] = [
+    let commands: [&[&str]; 16] = [
         &[],
         &["status"],
         &["keys"],
@@ -565,6 +565,11 @@ fn every_help_fits_a_terminal_and_every_command_has_a_page() {
         &["keys", "resolve"],
         &["keys", "purge"],
         &["audit"],
+        &["reconcile"],
+        &["store"],
+        &["store", "backup"],
+        &["store", "restore"],
+        &["store", "fence"],
         &["completions"],
         &["man"],
     ];

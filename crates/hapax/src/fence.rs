@@ -7,9 +7,10 @@
 
 use hapax_core::address::Key;
 use hapax_core::clock::Timestamp;
+use hapax_core::journal::{Journal, Note};
 use hapax_core::store::{ErrorKind, Store, StoreError};
 
-use crate::remembered::{recall, remember};
+use crate::remembered::{recall, remember_noted};
 
 /// The name under which a store remembers it.
 const NAME: &str = "fence";
@@ -49,31 +50,31 @@ pub async fn standing(store: &impl Store, now: Timestamp) -> Result<Option<Fence
     Ok(read(text.as_deref())?.filter(|fence| now < fence.until))
 }
 
-/// Raises a fence. Where one stands, the two become one that holds whatever either held.
+/// Raises a fence, with a note of who did it and why. Where one stands, the two become one that holds whatever either held.
 ///
 /// # Errors
 /// If the store fails.
-pub async fn raise(store: &impl Store, fence: Fence) -> Result<Fence, StoreError> {
-    replace(store, |standing| Some(standing.map_or(fence, |standing| widest(standing, fence)))).await?;
-    Ok(fence)
+pub async fn raise(store: &impl Journal, fence: Fence, note: &Note) -> Result<(), StoreError> {
+    replace(store, note, |standing| Some(standing.map_or(fence, |standing| widest(standing, fence)))).await.map(|_| ())
 }
 
-/// Lifts the fence, and says which one stood.
+/// Lifts the fence, with a note of who did it and why, and says which one stood.
 ///
 /// # Errors
 /// If the store fails.
-pub async fn lift(store: &impl Store) -> Result<Option<Fence>, StoreError> {
-    replace(store, |_| None).await
+pub async fn lift(store: &impl Journal, note: &Note) -> Result<Option<Fence>, StoreError> {
+    replace(store, note, |_| None).await
 }
 
 async fn replace(
-    store: &impl Store,
+    store: &impl Journal,
+    note: &Note,
     next: impl Fn(Option<Fence>) -> Option<Fence> + Send + Sync,
 ) -> Result<Option<Fence>, StoreError> {
     let mut recalled = recall(store, NAME).await?;
     for _ in 0..TRIES_MAX {
         let standing = read(recalled.text.as_deref())?;
-        match remember(store, NAME, &recalled, &write(next(standing))).await? {
+        match remember_noted(store, NAME, &recalled, &write(next(standing)), note).await? {
             Ok(()) => return Ok(standing),
             Err(other) => recalled = other,
         }
@@ -133,6 +134,12 @@ mod tests {
         Fence { lost_since: at(RESTORED_MS - 5_000), restored_at: at(RESTORED_MS), until: at(RESTORED_MS + 86_400_000) }
     }
 
+    fn note() -> Note {
+        let text = |text: &str| text.to_owned();
+        let (who, what, reason, detail) = (text("ada"), text("fence"), text("a test"), String::new());
+        Note { who, what, about: None, before: None, after: None, reason, detail }
+    }
+
     fn uuid_v7(ms: u64) -> Key {
         let hex = format!("{ms:012x}70008000000000000000");
         Key::new(&format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])).unwrap()
@@ -159,15 +166,15 @@ mod tests {
         let store = Memory::new(FakeClock::default());
         let now = Timestamp::from_ms(RESTORED_MS);
         assert_eq!(standing(&store, now).await.unwrap(), None);
-        raise(&store, fence()).await.unwrap();
+        raise(&store, fence(), &note()).await.unwrap();
         assert_eq!(standing(&store, now).await.unwrap(), Some(fence()));
         assert_eq!(standing(&store, fence().until).await.unwrap(), None);
         let earlier = Fence { lost_since: Timestamp::from_ms(1), until: Timestamp::from_ms(2), ..fence() };
-        raise(&store, earlier).await.unwrap();
+        raise(&store, earlier, &note()).await.unwrap();
         let both = Fence { lost_since: earlier.lost_since, ..fence() };
         assert_eq!(standing(&store, now).await.unwrap(), Some(both), "what either held");
-        assert_eq!(lift(&store).await.unwrap(), Some(both));
+        assert_eq!(lift(&store, &note()).await.unwrap(), Some(both));
         assert_eq!(standing(&store, now).await.unwrap(), None);
-        assert_eq!(lift(&store).await.unwrap(), None);
+        assert_eq!(lift(&store, &note()).await.unwrap(), None);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use hapax_core::address::{Address, AddressScheme, InvalidPart, Key, Scope, Space};
 use hapax_core::fingerprint::{Fingerprint, Scheme};
+use hapax_core::journal::{Journal, Note};
 use hapax_core::limits::DURATION_MS_MAX;
 use hapax_core::record::{Body, Outcome, Policy, Record, State, Version};
 use hapax_core::store::{ErrorKind, Seen, Store, StoreError, Swap};
@@ -42,7 +43,25 @@ pub async fn remember(
     recalled: &Remembered,
     text: &str,
 ) -> Result<Result<(), Remembered>, StoreError> {
-    match store.swap(&address(name)?, recalled.version, &record(text)?).await? {
+    replaced(store.swap(&address(name)?, recalled.version, &record(text)?).await?)
+}
+
+/// The same with a note of who changed it and why: both are kept, or neither.
+///
+/// # Errors
+/// If the store fails.
+pub async fn remember_noted(
+    store: &impl Journal,
+    name: &str,
+    recalled: &Remembered,
+    text: &str,
+    note: &Note,
+) -> Result<Result<(), Remembered>, StoreError> {
+    replaced(store.swap_noted(&address(name)?, recalled.version, &record(text)?, note).await?)
+}
+
+fn replaced(swap: Swap) -> Result<Result<(), Remembered>, StoreError> {
+    match swap {
         Swap::Applied(_) => Ok(Ok(())),
         Swap::Lost(seen) => read(&seen).map(Err),
     }

@@ -7,15 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hapax_core::record::{Policy, Record, State, Version};
+use hapax_core::record::{Policy, Record, State};
 use hapax_core::store::Store;
 use hapax_sqlite::{Options, Sqlite};
-use hapax_testkit::tokens;
 use tokio::task::JoinSet;
 
 use super::Args;
 use super::report::{Growth, Reap, Report};
-use super::workload::{Ours, Tally, address, cycles, fingerprint, ms_at, outcome};
+use super::workload::{Ours, Tally, address, cycles, ms_at, outcome, record};
 
 /// What the larger store is compared with.
 const SMALL: u64 = 10_000;
@@ -133,21 +132,9 @@ fn bytes_of(path: &Path) -> i64 {
 
 fn completed(retention_ms: u64) -> Record {
     Record {
-        version: Version::from_bytes(tokens::random()),
-        state: State::Completed,
-        attempt: 1,
-        attempt_id: None,
-        fingerprint: fingerprint(),
         policy: Policy { retention_ms, ..Policy::default() },
-        due_in_ms: None,
         expires_in_ms: Some(retention_ms),
-        created_at: None,
-        checkpoint: None,
-        request: None,
         outcome: Some(outcome()),
-        error: None,
-        verdict: None,
-        doubt: None,
-        labels: Vec::new(),
+        ..record(State::Completed)
     }
 }

@@ -20,7 +20,7 @@ use hapax_testkit::postgres::Server;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::workload::{Ours, Tally, address, cycles, fingerprint, ms_at};
+use super::workload::{Ours, Tally, address, cycles, ms_at, record};
 use super::{StoreName, target_dir};
 
 /// What to measure.
@@ -166,33 +166,14 @@ async fn load<S: Store + Clone + 'static>(store: &S, records: u64, record: &Reco
 fn completed(retention_ms: u64) -> Record {
     let outcome = Outcome { status: 201, headers: Vec::new(), body: Body::Kept(b"{\"id\":\"p-1\"}".to_vec()) };
     Record {
-        state: State::Completed,
-        due_in_ms: None,
+        policy: Policy { retention_ms, ..Policy::default() },
         expires_in_ms: Some(retention_ms),
         outcome: Some(Arc::new(outcome)),
-        policy: Policy { retention_ms, ..Policy::default() },
-        ..lapsed()
+        ..record(State::Completed)
     }
 }
 
 /// A lease that lapses at once.
 fn lapsed() -> Record {
-    Record {
-        version: Version::from_bytes(tokens::random()),
-        state: State::Running,
-        attempt: 1,
-        attempt_id: None,
-        fingerprint: fingerprint(),
-        policy: Policy::default(),
-        due_in_ms: Some(1),
-        expires_in_ms: None,
-        created_at: None,
-        checkpoint: None,
-        request: None,
-        outcome: None,
-        error: None,
-        verdict: None,
-        doubt: None,
-        labels: Vec::new(),
-    }
+    Record { due_in_ms: Some(1), ..record(State::Running) }
 }

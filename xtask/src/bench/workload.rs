@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use hapax_core::address::{Address, AddressScheme, Key, Scope, Space};
 use hapax_core::engine::{Engine, Reply};
 use hapax_core::fingerprint::{Fingerprint, Scheme};
-use hapax_core::record::{Body, Outcome, Policy};
+use hapax_core::record::{Body, Outcome, Policy, Record, State, Version};
 use hapax_core::store::Store;
 use hapax_core::transition::{Answer, Event};
 use hapax_testkit::tokens;
@@ -54,6 +54,28 @@ pub(crate) fn outcome() -> Arc<Outcome> {
 
 pub(crate) fn fingerprint() -> Fingerprint {
     Fingerprint { scheme: Scheme::new("1;sha256").expect("a scheme"), digest: [9; 32] }
+}
+
+/// A record of attempt 1 with nothing in it, to fill a store with.
+pub(crate) fn record(state: State) -> Record {
+    Record {
+        version: Version::from_bytes(tokens::random()),
+        state,
+        attempt: 1,
+        attempt_id: None,
+        fingerprint: fingerprint(),
+        policy: Policy::default(),
+        due_in_ms: None,
+        expires_in_ms: None,
+        created_at: None,
+        checkpoint: None,
+        request: None,
+        outcome: None,
+        error: None,
+        verdict: None,
+        doubt: None,
+        labels: Vec::new(),
+    }
 }
 
 /// Where the engine draws its tokens.

@@ -12,7 +12,7 @@ use hapax_core::transition::{Claimant, Event, Resolution};
 
 pub(crate) const MINE: AttemptId = AttemptId::from_bytes([1; 16]);
 const OTHER: AttemptId = AttemptId::from_bytes([2; 16]);
-const NOW_MS: u64 = 1_000_000;
+pub(crate) const NOW_MS: u64 = 1_000_000;
 const ATTEMPTS: u32 = 3;
 /// When the store was restored.
 pub(crate) const RESTORED: Timestamp = Timestamp::from_ms(99);
@@ -33,6 +33,7 @@ pub(crate) enum Kind {
     Lapse,
     Expire,
     Suspect,
+    SuspectOfOld,
     Inconclusive,
     InconclusiveForTheLastTime,
     InconclusiveTooSoon,
@@ -46,7 +47,7 @@ pub(crate) enum Kind {
     PurgeToRerun,
 }
 
-pub(crate) const EVENTS: [Kind; 22] = [
+pub(crate) const EVENTS: [Kind; 23] = [
     Kind::Claim,
     Kind::ClaimByWorker,
     Kind::Accept,
@@ -58,6 +59,7 @@ pub(crate) const EVENTS: [Kind; 22] = [
     Kind::Lapse,
     Kind::Expire,
     Kind::Suspect,
+    Kind::SuspectOfOld,
     Kind::Inconclusive,
     Kind::InconclusiveForTheLastTime,
     Kind::InconclusiveTooSoon,
@@ -79,6 +81,7 @@ impl Kind {
             Self::DidNotHappen => "Resolve: did not happen",
             Self::GiveUp => "Resolve: give up",
             Self::ResolveAnotherAttempt => "Resolve: another attempt",
+            Self::SuspectOfOld => "Suspect: written before",
             Self::ResolveAnEarlierDoubt => "Resolve: an earlier doubt",
             Self::InconclusiveForTheLastTime => "Inconclusive: for the last time",
             Self::InconclusiveOfAnotherAttempt => "Inconclusive: another attempt",
@@ -100,7 +103,7 @@ impl Kind {
             Self::Doubt => "Doubt",
             Self::Lapse => "Lapse",
             Self::Expire => "Expire",
-            Self::Suspect => "Suspect",
+            Self::Suspect | Self::SuspectOfOld => "Suspect",
             Self::Inconclusive
             | Self::InconclusiveForTheLastTime
             | Self::InconclusiveTooSoon
@@ -328,6 +331,7 @@ impl Scenario {
         facts.add(if self.past_due { "due" } else { "not due" });
         let of_route = if kind == Kind::Lapse { self.of_record } else { self.of_route };
         facts.add_if(self.of_record == OnLapse::Unknown || of_route == OnLapse::Unknown, "strict");
+        facts.add_if(self.of_record != OnLapse::Unknown, "reruns");
         facts.add_if(self.used_up || kind.starts() && self.used_up_by_route, "used up");
         facts.add_if(self.state == Some(State::Completed), "same answer");
         facts.add(if self.stored { "stored" } else { "not stored" });
@@ -366,6 +370,9 @@ impl Scenario {
             Kind::Lapse => Event::Lapse,
             Kind::Expire => Event::Expire { never_ran: &outcome },
             Kind::Suspect => Event::Suspect { since: RESTORED, fingerprints: &print, policy, labels: &labels },
+            Kind::SuspectOfOld => {
+                Event::Suspect { since: Timestamp::from_ms(NOW_MS), fingerprints: &print, policy, labels: &labels }
+            }
             Kind::Inconclusive => inconclusive(ATTEMPTS, Some(DOUBT.probes + 2)),
             Kind::InconclusiveForTheLastTime => inconclusive(ATTEMPTS, Some(DOUBT.probes + 1)),
             Kind::InconclusiveTooSoon => inconclusive(ATTEMPTS, None),
@@ -400,7 +407,7 @@ fn outcome() -> Arc<Outcome> {
 pub(crate) struct Facts(Vec<&'static str>);
 
 impl Facts {
-    pub(crate) const WORDS: [&'static str; 25] = [
+    pub(crate) const WORDS: [&'static str; 26] = [
         "free",
         "record",
         "tombstone",
@@ -419,6 +426,7 @@ impl Facts {
         "due",
         "not due",
         "strict",
+        "reruns",
         "used up",
         "stored",
         "not stored",

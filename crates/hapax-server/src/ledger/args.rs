@@ -17,41 +17,45 @@ use crate::store_files::args::StoreFlags;
 /// Longer reasons are documents; a reason is kept for ever and read in a list.
 const REASON_CHARS_MAX: usize = 1000;
 
-/// Compare a provider's own records with hapax's, and settle what they decide
+/// The flags of `hapax reconcile`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Ends with 0 where both agree, 1 where something disagrees, 2 where it could not be compared.")]
+#[command(
+    help_template = "{about}\n{usage-heading} {usage}\n{options}{after-help}",
+    override_usage = "hapax reconcile --ledger FILE --match PART=COLUMN [OPTIONS]",
+    after_help = "Ends with 0 where both agree, 1 where something disagrees, 2 if it failed."
+)]
 pub struct LedgerArgs {
-    /// The provider's records: a .csv or .ndjson file
+    /// Their records: .csv or .ndjson
     #[arg(long, value_name = "FILE")]
     pub ledger: PathBuf,
-    /// Which column holds what: key=COLUMN, scope=COLUMN, label:NAME=COLUMN
+    /// key=COLUMN, scope=..., label:NAME=...
     #[arg(long = "match", value_name = "PART=COLUMN", required = true)]
     pub matches: Vec<String>,
-    /// The column that says what became of it; without it, every row says that it happened
+    /// What became of it; without: it happened
     #[arg(long, value_name = "COLUMN")]
     pub status: Option<String>,
-    /// Its values that mean "happened", with commas between them
+    /// Its values for "happened", by commas
     #[arg(long, value_name = "VALUES", value_delimiter = ',', requires = "status")]
     pub happened: Vec<String>,
-    /// Its values that mean "definitely refused": a final failure
+    /// Its values for "refused for good"
     #[arg(long, value_name = "VALUES", value_delimiter = ',', requires = "status")]
     pub declined: Vec<String>,
-    /// Its values that mean "did not happen": it may run again
+    /// Its values for "may run again"
     #[arg(long, value_name = "VALUES", value_delimiter = ',', requires = "status")]
     pub did_not_happen: Vec<String>,
     /// The column with the time of a row
     #[arg(long, value_name = "COLUMN")]
     pub time: Option<String>,
-    /// Compare from then on: a time, or how long ago (24h)
+    /// A time, or how long ago, such as 24h
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
-    /// Compare until then: a time, or how long ago [default: now]
+    /// The same [default: now]
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
-    /// How long an attempt may go on after its last sign of life
+    /// How long attempts may go on
     #[arg(long, value_name = "DURATION", default_value = "10m")]
     pub settle_after: String,
-    /// The ledger is complete: what it lacks in the window did not happen
+    /// It is complete for the window
     #[arg(long, requires = "since", requires = "until")]
     pub absent_means_did_not_happen: bool,
     /// Resolve what the ledger decides
@@ -60,16 +64,16 @@ pub struct LedgerArgs {
     /// Why, for the audit log
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
-    /// The status that clients get where it happened, such as 200
+    /// What clients get where it happened
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(200..600))]
     pub answer_status: Option<u16>,
-    /// The column with the body that clients get
+    /// And the body of it
     #[arg(long, value_name = "COLUMN")]
     pub answer_body_column: Option<String>,
-    /// The status that clients get where it was declined
+    /// Where it was declined
     #[arg(long, value_name = "STATUS", default_value_t = 402, value_parser = clap::value_parser!(u16).range(400..600))]
     pub declined_status: u16,
-    /// How to print: text, json, csv
+    /// text, json or csv
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text, hide_possible_values = true)]
     pub output: Form,
     /// Which store.

@@ -237,6 +237,29 @@ pub struct ResolveArgs {
     /// Only if the record is still at this attempt
     #[arg(long, value_name = "NUMBER")]
     pub attempt: Option<u32>,
+    /// Who changes it, and where.
+    #[command(flatten)]
+    pub change: Change,
+}
+
+/// One of three.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct VerdictArgs {
+    /// It happened: record this answer
+    #[arg(long)]
+    pub happened: bool,
+    /// It did not: the next request with the key runs
+    #[arg(long)]
+    pub did_not_happen: bool,
+    /// Nobody knows: record a failure, so clients stop
+    #[arg(long)]
+    pub give_up: bool,
+}
+
+/// What every command has that changes something.
+#[derive(Debug, Args)]
+pub struct Change {
     /// Who acts; without it user@host
     #[arg(long = "as", value_name = "NAME")]
     pub who: Option<String>,
@@ -256,21 +279,6 @@ pub struct ResolveArgs {
     /// Where to look.
     #[command(flatten)]
     pub place: Place,
-}
-
-/// One of three.
-#[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
-pub struct VerdictArgs {
-    /// It happened: record this answer
-    #[arg(long)]
-    pub happened: bool,
-    /// It did not: the next request with the key runs
-    #[arg(long)]
-    pub did_not_happen: bool,
-    /// Nobody knows: record a failure, so clients stop
-    #[arg(long)]
-    pub give_up: bool,
 }
 
 /// The flags of `hapax keys purge`.
@@ -292,25 +300,9 @@ pub struct PurgeArgs {
     /// Why; it is kept in the audit log
     #[arg(long, value_name = "TEXT", required_unless_present = "dry_run")]
     pub reason: Option<String>,
-    /// Who acts; without it user@host
-    #[arg(long = "as", value_name = "NAME")]
-    pub who: Option<String>,
-    /// Do not ask
-    #[arg(long)]
-    pub yes: bool,
-    /// text or json [default: text]
-    #[arg(
-        long,
-        value_enum,
-        value_name = "FORM",
-        default_value_t,
-        hide_default_value = true,
-        hide_possible_values = true
-    )]
-    pub output: Shape,
-    /// Where to look.
+    /// Who changes it, and where.
     #[command(flatten)]
-    pub place: Place,
+    pub change: Change,
 }
 
 /// The flags of `hapax audit`.

@@ -10,8 +10,8 @@ use crate::desk::Desk as _;
 use crate::desk::view::{Filter, PurgeRequest, PurgeView};
 
 pub(super) async fn run(args: &PurgeArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
-    let who = open::who(args.who.as_deref(), &environment);
-    let desk = open::desk(&args.place, environment).await?;
+    let who = open::who(args.change.who.as_deref(), &environment);
+    let desk = open::desk(&args.change.place, environment).await?;
     let which = filter(&args.which);
     let id = match &args.key {
         Some(key) => {
@@ -31,7 +31,7 @@ pub(super) async fn run(args: &PurgeArgs, environment: Vec<(String, String)>) ->
         return show(args, &desk.purge(&request, &who).await?);
     }
     let preview = desk.purge(&PurgeRequest { dry_run: true, ..request.clone() }, &who).await?;
-    if preview.matched > 0 && !args.yes && !agreed(args, &preview)? {
+    if preview.matched > 0 && !args.change.yes && !agreed(args, &preview)? {
         print("nothing was changed\n")?;
         return Ok(0);
     }
@@ -49,7 +49,7 @@ fn agreed(args: &PurgeArgs, preview: &PurgeView) -> Result<bool, Failure> {
 }
 
 fn show(args: &PurgeArgs, view: &PurgeView) -> Result<u8, Failure> {
-    match args.output {
+    match args.change.output {
         Shape::Text => print(&text(view))?,
         Shape::Json => print_json(view)?,
     };

@@ -18,9 +18,9 @@ use crate::logs::escaped;
 
 pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
     let mut request = request(args)?;
-    let who = open::who(args.who.as_deref(), &environment);
-    let desk = open::desk(&args.place, environment).await?;
-    if !args.yes && someone_is_there() {
+    let who = open::who(args.change.who.as_deref(), &environment);
+    let desk = open::desk(&args.change.place, environment).await?;
+    if !args.change.yes && someone_is_there() {
         let seen = locate(&desk, &args.key, args.scope.as_deref()).await?;
         if !agrees(&question(&seen, &request))? {
             print("nothing was changed\n")?;
@@ -31,7 +31,7 @@ pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) 
         request = ResolutionRequest { id: Some(seen.id), scope: None, key: None, attempt, ..request };
     }
     let change = say(&desk, &request, &who).await?;
-    match args.output {
+    match args.change.output {
         Shape::Text => print(&text(&change))?,
         Shape::Json => print_json(&change)?,
     };

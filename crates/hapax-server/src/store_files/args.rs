@@ -21,10 +21,10 @@ pub enum StoreCommand {
 /// Which store.
 #[derive(Clone, Debug, Default, Args)]
 pub struct StoreFlags {
-    /// sqlite:FILE or postgres://... [default: the configuration's]
+    /// A store [default: as configured]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
-    /// The configuration; without it hapax.toml in this directory, if there is one
+    /// The configuration [default: hapax.toml]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -59,7 +59,7 @@ pub struct RestoreArgs {
     #[arg(value_name = "FILE")]
     pub from: PathBuf,
     /// Why, for the audit log
-    #[arg(long, value_name = "TEXT", default_value = "restored from a backup")]
+    #[arg(long, value_name = "TEXT", default_value = "restored from a backup", hide_default_value = true)]
     pub reason: String,
     /// Which store.
     #[command(flatten)]
@@ -79,7 +79,7 @@ pub struct FenceArgs {
     /// Lift it: from now on every new key runs
     #[arg(long, requires = "reason")]
     pub lift: bool,
-    /// What was claimed since then may be lost: the time of the backup or the recovery target
+    /// When the backup was made, or what was recovered to
     #[arg(long, value_name = "TIME", requires = "raise")]
     pub since: Option<String>,
     /// Why, for the audit log

@@ -1,18 +1,19 @@
 //! `hapax store fence`: shown, raised after a recovery by other means, lifted.
 //!
 //! What a fence does at a claim is in the library (`hapax::fence`). Raising one also takes back what may have been overtaken:
-//! a record that stood `ready` in the backup may have run in what was lost, so it becomes `unknown`.
+//! a record of the backup that stood to be run may have run in what was lost, and the rules make it `unknown`.
 
 use std::time::Duration;
 
 use hapax::fence::{self, Fence};
 use hapax::remembered::SPACE;
 use hapax::tokens;
-use hapax_core::clock::Timestamp;
-use hapax_core::journal::{Journal, Note};
+use hapax_core::clock::{Now, Timestamp};
+use hapax_core::journal::{About, Journal, Note};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
-use hapax_core::record::{Doubt, OnLapse, Record, State, Stored, Version};
-use hapax_core::store::{Entry, Scan, Store, StoreError, Swap};
+use hapax_core::record::Version;
+use hapax_core::store::{Entry, Scan, Seen, Store, StoreError, Swap};
+use hapax_core::transition::{Event, decide};
 
 use super::StoreFileError;
 use super::args::FenceArgs;
@@ -38,24 +39,21 @@ pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) ->
     if (args.raise || args.lift) && reason.trim().is_empty() {
         return Err(StoreFileError::Usage("`--reason` is empty; say why in a sentence".to_owned()));
     }
-    // What cannot be noted is not done.
-    note(&who, "fence", reason, "").check_limits()?;
     if args.raise {
         let since = args.since.as_deref().and_then(moment::read).ok_or_else(no_time)?;
         if since > now {
             return Err(StoreFileError::Usage("`--since` has not come yet; give the time of the backup".to_owned()));
         }
-        let raised = raise(&store, since, longest_retention(&config)).await?;
-        store.note(&note(&who, "raise-fence", reason, &detail(&raised))).await?;
+        let note = note(&who, "raise-fence", reason, "");
+        let raised = raise(&store, since, longest_retention(&config), &note).await?;
         return Ok(format!("{}{}", shown(&raised.fence), suspected(&raised)));
     }
     if args.lift {
-        let Some(fence) = fence::lift(&store).await?.filter(|fence| now < fence.until) else {
+        let Some(standing) = fence::standing(&store, now).await? else {
             return Ok("No fence stands; nothing to lift.\n".to_owned());
         };
-        store
-            .note(&note(&who, "lift-fence", reason, &format!("stood since {}", moment::text(fence.restored_at))))
-            .await?;
+        let stood = format!("stood since {}", moment::text(standing.restored_at));
+        fence::lift(&store, &note(&who, "lift-fence", reason, &stood)).await?;
         return Ok(
             "The fence is lifted. Nodes notice within a few seconds: from then on every new key runs.\n".to_owned()
         );
@@ -64,68 +62,70 @@ pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) ->
     Ok(standing.map_or_else(|| "No fence stands.\n".to_owned(), |fence| shown(&fence)))
 }
 
-/// Raises a fence over everything claimed since then, and takes back what was ready.
+/// Raises a fence over everything claimed since then, and takes back what stood to be run. Each change is kept with its note.
 pub(super) async fn raise(
-    store: &impl Store,
+    store: &impl Journal,
     lost_since: Timestamp,
     retention: Duration,
+    note: &Note,
 ) -> Result<Raised, StoreError> {
     let restored_at = time_of(store).await?;
-    let mut retention_ms = u64::try_from(retention.as_millis()).unwrap_or(u64::MAX);
+    let lasting = |ms: u64| Fence { lost_since, restored_at, until: restored_at.plus_ms(ms) };
+    let configured_ms = u64::try_from(retention.as_millis()).unwrap_or(u64::MAX);
     // First the fence, so that no key comes free while the records are read; then its end, which hangs on them.
-    fence::raise(store, Fence { lost_since, restored_at, until: restored_at.plus_ms(retention_ms) }).await?;
-    let mut suspected = 0;
+    let fence = lasting(configured_ms);
+    fence::raise(store, fence, &Note { detail: detail(&fence), ..note.clone() }).await?;
+    let (mut suspected, mut longest_ms) = (0, configured_ms);
     let mut query = Scan { limit: PAGE_ENTRIES_MAX, ..Scan::default() };
     loop {
         let page = store.scan(&query).await?;
         for entry in page.entries.iter().filter(|entry| entry.address.space().as_str() != SPACE) {
             let policy = &entry.stored.record.policy;
-            let kept_ms = policy.retention_ms.saturating_add(policy.keep_expired_ms.unwrap_or(0));
-            retention_ms = retention_ms.max(kept_ms);
-            suspected += u64::from(suspect(store, entry).await?);
+            longest_ms = longest_ms.max(policy.retention_ms.saturating_add(policy.keep_expired_ms.unwrap_or(0)));
+            suspected += u64::from(suspect(store, entry, page.now, restored_at, note).await?);
         }
         match page.next {
             Some(next) => query.after = Some(next),
             None => break,
         }
     }
-    let fence = Fence { lost_since, restored_at, until: restored_at.plus_ms(retention_ms) };
-    fence::raise(store, fence).await?;
+    if longest_ms > configured_ms {
+        let fence = lasting(longest_ms);
+        let what = "extend-fence".to_owned();
+        fence::raise(store, fence, &Note { what, detail: detail(&fence), ..note.clone() }).await?;
+    }
     let standing = fence::standing(store, restored_at).await?;
-    Ok(Raised { fence: standing.unwrap_or(fence), suspected })
+    Ok(Raised { fence: standing.unwrap_or_else(|| lasting(longest_ms)), suspected })
 }
 
-/// A record that may start may have started in what was lost. True where it is unknown now.
-async fn suspect(store: &impl Store, entry: &Entry) -> Result<bool, StoreError> {
-    let record = &entry.stored.record;
-    // An attempt that ran at the backup has ended, one way or the other; only under this policy it says so by itself.
-    let may_run_again = match record.state {
-        State::Ready => true,
-        State::Running => record.policy.on_lapse != OnLapse::Unknown,
-        _ => false,
-    };
-    if !may_run_again {
+/// A record that stands to be run may have run in what was lost. True where it is unknown now.
+async fn suspect(
+    store: &impl Journal,
+    entry: &Entry,
+    now: Now,
+    since: Timestamp,
+    note: &Note,
+) -> Result<bool, StoreError> {
+    let Entry { address, stored } = entry;
+    // What has expired is free, and suspected when somebody claims it.
+    if stored.expires_at().is_some_and(|expires_at| now.has_reached(expires_at)) {
         return Ok(false);
     }
-    let expect = entry.stored.record.version;
+    let (fingerprints, policy) = (&stored.record.fingerprint, stored.record.policy);
+    let event = Event::Suspect { since, fingerprints, policy, labels: &[] };
+    let seen = Seen { stored: Some(stored.clone()), now };
+    let decided = decide(&seen, &event, Version::from_bytes(tokens::random()));
+    let Some(next) = decided.ok().and_then(|decision| decision.write) else { return Ok(false) };
+    let note = Note {
+        what: "suspect".to_owned(),
+        about: Some(About::new(address, next.attempt)),
+        before: Some(stored.record.state),
+        after: Some(next.state),
+        ..note.clone()
+    };
     // Whoever was faster wrote after the restore, and knows what it did.
-    let swapped = store.swap(&entry.address, Some(expect), &doubted(&entry.stored)).await?;
+    let swapped = store.swap_noted(address, seen.version(), &next, &note).await?;
     Ok(matches!(swapped, Swap::Applied(_)))
-}
-
-/// In doubt since now, and due at once.
-fn doubted(stored: &Stored) -> Record {
-    Record {
-        version: Version::from_bytes(tokens::random()),
-        state: State::Unknown,
-        due_in_ms: Some(0),
-        expires_in_ms: None,
-        created_at: Some(stored.created_at()),
-        error: Some("restored".to_owned()),
-        verdict: None,
-        doubt: Some(Doubt { since: None, probes: 0 }),
-        ..stored.record.clone()
-    }
 }
 
 /// Lost answers were kept as long as the routes say.
@@ -151,10 +151,8 @@ pub(super) fn note(who: &str, what: &str, reason: &str, detail: &str) -> Note {
     }
 }
 
-pub(super) fn detail(raised: &Raised) -> String {
-    let Raised { fence, suspected } = raised;
-    let (since, until) = (moment::text(fence.lost_since), moment::text(fence.until));
-    format!("lost since {since}, until {until}; {suspected} ready records became unknown")
+fn detail(fence: &Fence) -> String {
+    format!("lost since {}, until {}", moment::text(fence.lost_since), moment::text(fence.until))
 }
 
 pub(super) fn shown(fence: &Fence) -> String {

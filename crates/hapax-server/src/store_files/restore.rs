@@ -1,7 +1,6 @@
 //! `hapax store restore`: a backup in the place of a store, fenced before anybody can open it.
 
 use hapax_core::clock::Timestamp;
-use hapax_core::journal::Journal as _;
 use hapax_sqlite::{Options, Restore};
 
 use super::StoreFileError;
@@ -13,13 +12,16 @@ use crate::operate::{who, without_token};
 
 /// Puts the backup into its place and says what that means.
 pub(super) async fn run(args: &RestoreArgs, environment: Vec<(String, String)>) -> Result<String, StoreFileError> {
+    if args.reason.trim().is_empty() {
+        return Err(StoreFileError::Usage("`--reason` is empty; say why in a sentence".to_owned()));
+    }
     let config = config::load(&args.store.sources(without_token(environment.clone())))?;
     let who = who(None, &environment);
     let to = open::file(&args.store, environment)?;
     let restore = Restore::begin(&args.from, &Options::new(&to))?;
     let contents = restore.contents().clone();
-    let raised = fence::raise(restore.store(), contents.newest, fence::longest_retention(&config)).await?;
-    restore.store().note(&fence::note(&who, "restore", &args.reason, &fence::detail(&raised))).await?;
+    let note = fence::note(&who, "restore", &args.reason, "");
+    let raised = fence::raise(restore.store(), contents.newest, fence::longest_retention(&config), &note).await?;
     let kept = restore.finish(&ending(raised.fence.restored_at))?;
     let kept = kept.map_or_else(String::new, |kept| format!("The old file is kept as {}.\n", kept.display()));
     Ok(format!(
