@@ -242,6 +242,40 @@ async fn a_request_too_large_is_refused_before_anything_runs() {
     assert_eq!(send(&app, request("/pay", "k").map(|_| Body::from("0123456789"))).await.status, 201);
 }
 
+#[tokio::test(start_paused = true)]
+async fn answers_at_hand_are_replayed_without_the_store_for_a_while() {
+    let (store, work) = setup();
+    let app = app(&work, layer(&store).with_answers_at_hand(Duration::from_secs(1)));
+    assert!(!send(&app, request("/pay", "k")).await.is_replay());
+    assert!(send(&app, request("/pay", "k")).await.is_replay(), "the store is asked, and what it gives is kept");
+    store.down.store(true, Ordering::SeqCst);
+    let retry = send(&app, request("/pay", "k")).await;
+    assert_eq!((retry.is_replay(), retry.body.as_str()), (true, "paid, run 1"));
+    let mut other = request("/pay", "k");
+    *other.body_mut() = Body::from("another");
+    assert_eq!(send(&app, other).await.status, 503, "what is no replay is for the store to say");
+    assert_eq!(send(&app, request("/pay", "k-2")).await.status, 503);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(send(&app, request("/pay", "k")).await.status, 503, "no longer at hand");
+    store.down.store(false, Ordering::SeqCst);
+    assert!(send(&app, request("/pay", "k")).await.is_replay());
+    assert_eq!(work.runs(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_at_hand_expires_with_its_record() {
+    let (store, work) = setup();
+    let route = Route::new().with_retention(Duration::from_secs(60));
+    let layer = layer(&store).with_default_route(route).with_answers_at_hand(Duration::from_secs(120));
+    let app = app(&work, layer);
+    for _ in 0..2 {
+        assert_eq!(send(&app, request("/pay", "k")).await.body, "paid, run 1");
+    }
+    tokio::time::advance(Duration::from_secs(61)).await;
+    store.clock.advance_ms(61_000);
+    assert_eq!(send(&app, request("/pay", "k")).await.body, "paid, run 2");
+}
+
 #[tokio::test]
 async fn without_its_store_nothing_runs() {
     let (store, work) = setup();

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hapax::http::{IdempotencyLayer, Settings};
@@ -34,6 +35,10 @@ use crate::run::signals::{Signal, Signals};
 use crate::run::store::AnyStore;
 use crate::run::{StartError, addresses, other, scopes, settings};
 use crate::{admin, logs};
+
+/// How long a replayed answer is at hand. Retries of one key in a storm come closer together; people who purge a key need
+/// longer to tell anybody.
+const ANSWERS_AT_HAND: Duration = Duration::from_secs(1);
 
 /// A proxy that runs.
 pub(super) struct Node {
@@ -107,6 +112,7 @@ impl Node {
             fingerprint_keys: settings::fingerprint_keys(config).map_err(other)?,
             cors: settings::cors(config),
             fence: self.layer.settings().fence,
+            answers_at_hand: ANSWERS_AT_HAND,
         })
     }
 

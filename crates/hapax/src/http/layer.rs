@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use hapax_core::address::{AddressScheme, Space};
 use hapax_core::engine::Engine;
@@ -13,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
 use crate::fence::Fence;
+use crate::http::answers::Answers;
 use crate::http::cors::Cors;
 use crate::http::guard::{Guard, Open};
 use crate::http::key::IDEMPOTENCY_KEY;
@@ -60,12 +62,16 @@ pub struct Settings {
     pub cors: Option<Cors>,
     /// Stands after the store was restored: keys that may have been claimed in what was lost start as unknown.
     pub fence: Option<Fence>,
+    /// How long an answer that was replayed may be replayed again without asking the store; zero asks it each time. A purge
+    /// is felt after that time.
+    pub answers_at_hand: Duration,
 }
 
 /// What the services of a layer share.
 pub(crate) struct Shared<S> {
     pub(crate) engine: Arc<Engine<S, Random>>,
     pub(crate) waiters: Arc<Waiters>,
+    pub(crate) answers: Answers,
     /// Attempts that run, and ends that are still to be recorded.
     pub(crate) tasks: TaskTracker,
     pub(crate) scheme: AddressScheme,
@@ -96,10 +102,12 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
             fingerprint_keys: Vec::new(),
             cors: None,
             fence: None,
+            answers_at_hand: Duration::ZERO,
         };
         let shared = Shared {
             engine: Arc::new(Engine::new(store, tokens::random as Random)),
             waiters: Arc::default(),
+            answers: Answers::default(),
             tasks: TaskTracker::new(),
             scheme,
             space: SPACE.clone(),
@@ -142,6 +150,13 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
     #[must_use]
     pub fn with_cors(self, cors: Cors) -> Self {
         self.changed(|settings| settings.cors = Some(cors))
+    }
+
+    /// An answer that was replayed may be replayed again for that long without asking the store: retries in a storm cost
+    /// little. A purge is felt after that time. By default the store is asked each time.
+    #[must_use]
+    pub fn with_answers_at_hand(self, for_at_most: Duration) -> Self {
+        self.changed(|settings| settings.answers_at_hand = for_at_most)
     }
 
     /// Raises or lifts the fence after a restore, for all services of this layer.

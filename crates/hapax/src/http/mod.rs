@@ -47,6 +47,7 @@
 //! # }
 //! ```
 
+mod answers;
 mod attempt;
 mod body;
 mod capture;

@@ -8,9 +8,9 @@ use hapax_core::address::{Address, Key, Scope, Space};
 use hapax_core::clock::Timestamp;
 use hapax_core::engine::{Engine, EngineError, Reply};
 use hapax_core::fingerprint::{Fingerprinter, Fingerprints};
-use hapax_core::record::{AttemptId, Body as Recorded, State};
+use hapax_core::record::{AttemptId, Body as Recorded, State, Version};
 use hapax_core::store::{ErrorKind, Seen, Store};
-use hapax_core::transition::{Answer, Claimant, Event};
+use hapax_core::transition::{Answer, Claimant, Event, decide};
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
@@ -145,7 +145,11 @@ async fn claim<S: Store + 'static>(
     guard.look_up(at.scope(), route).map_err(|wait| too_many("look-ups", wait))?;
     let turn =
         guard.store().map_err(|wait| store_unavailable("the store has failed several times").with_retry_after(wait))?;
-    if let Err(wait) = guard.new_key(at.scope(), route) {
+    let begun = Instant::now();
+    let at_hand = shared.answers.find(at, begun, settings.answers_at_hand);
+    if at_hand.is_none()
+        && let Err(wait) = guard.new_key(at.scope(), route)
+    {
         spare_known_keys(shared, at, wait).await?;
     }
     let method = effective_method(&call.parts.method, &call.parts.headers);
@@ -156,10 +160,13 @@ async fn claim<S: Store + 'static>(
     let request_id = call.parts.extensions.get::<RequestId>().map(|id| &*id.0);
     let labels = &capture::claim_labels(route, request_id, &call.body);
     let (fingerprints, policy): (&dyn Fingerprints, _) = (&fingerprints, route.policy);
-    let begun = Instant::now();
     let since = settings.fence.map_or_else(Timestamp::default, |fence| fence.restored_at);
     let suspect = Event::Suspect { since, fingerprints, policy, labels };
     let claim = Event::Claim { by: Claimant::Client, attempt_id, fingerprints, policy, labels };
+    if let Some(reply) = at_hand.and_then(|seen| replayed(seen, &claim)) {
+        return Ok(reply);
+    }
+    let begun = Instant::now();
     let claimed = match settings.fence {
         Some(fence) => claim_behind(&shared.engine, fence, at, &suspect, &claim).await,
         None => shared.engine.apply(at, &claim, None).await,
@@ -173,7 +180,17 @@ async fn claim<S: Store + 'static>(
     {
         Attempt::give_back(shared, &call.route, at.clone(), attempt_id);
     }
+    if let Ok(Reply { answer: Answer::Replay, seen }) = &claimed {
+        shared.answers.keep(at, seen, begun, settings.answers_at_hand);
+    }
     claimed.map_err(|error| refused_claim(&error, at))
+}
+
+/// What the rules say of an answer that is at hand, if they say that it is replayed.
+fn replayed(seen: Seen, claim: &Event<'_>) -> Option<Reply> {
+    let decided = decide(&seen, claim, Version::from_bytes([0; 16])).ok()?;
+    let replayed = decided.write.is_none() && decided.answer == Answer::Replay;
+    replayed.then_some(Reply { answer: Answer::Replay, seen })
 }
 
 /// The claim while a fence stands: a key that may have been claimed in what a restore lost is unknown first.
