@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hapax::remembered::SPACE;
 use hapax::tokens;
-use hapax_core::address::{Address, AddressScheme, Space};
+use hapax_core::address::{Address, Key, Scope};
 use hapax_core::engine::{Engine, Reply, Tokens};
 use hapax_core::journal::{Journal as _, Note, NoteScan};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
@@ -99,13 +99,8 @@ impl Direct {
     }
 
     /// The record of that key where keys are unique per caller, as they are by default.
-    async fn usual(
-        &self,
-        scope: &hapax_core::address::Scope,
-        key: &hapax_core::address::Key,
-    ) -> Result<Option<Entry>, DeskError> {
-        let space = Space::new("http").map_err(|error| invalid(error.to_string()))?;
-        let address = Address::new(&AddressScheme::default(), &space, scope, key);
+    async fn usual(&self, scope: &Scope, key: &Key) -> Result<Option<Entry>, DeskError> {
+        let Some(address) = lookup::usual_address(scope, key) else { return Ok(None) };
         let seen = self.store.get(&address).await?;
         Ok(seen.stored.map(|stored| Entry { address, stored }))
     }
