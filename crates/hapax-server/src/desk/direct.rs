@@ -273,13 +273,16 @@ impl Desk for Direct {
 
     async fn audit(&self, id: Option<&str>, before: Option<u64>, limit: u32) -> Result<AuditView, DeskError> {
         let limit = page_limit(limit)?;
-        let about = match id.map(lookup::range) {
-            None => None,
-            Some(Some((first, last))) if first == last => Some(first),
-            Some(Some(_)) => Some(*self.by_id(id.unwrap_or_default()).await?.address.id()),
+        let scan = NoteScan { about: None, before, limit };
+        let notes = match id.map(lookup::range) {
+            None => self.store.notes(&scan).await?,
+            Some(Some((first, last))) if first == last => {
+                self.store.notes(&NoteScan { about: Some(first), ..scan }).await?
+            }
+            // Not by the record: it may be gone, and its notes stay.
+            Some(Some((first, last))) => self.store.notes_between(&first, &last, &scan).await?,
             Some(None) => return Err(invalid("an id has 64 hexadecimal digits; give at least its first 8")),
         };
-        let notes = self.store.notes(&NoteScan { about, before, limit }).await?;
         let next = notes.last().filter(|_| notes.len() >= limit as usize).map(|noted| noted.number);
         Ok(AuditView { notes: notes.into_iter().map(shown::note).collect(), next })
     }

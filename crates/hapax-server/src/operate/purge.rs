@@ -2,7 +2,7 @@
 
 use super::args::{PurgeArgs, Shape};
 use super::failure::Failure;
-use super::list::filter;
+use super::list::Times;
 use super::locate::locate_to_change;
 use super::open;
 use super::terminal::{agrees, print, print_declined, print_json, someone_is_there};
@@ -10,9 +10,10 @@ use crate::desk::Desk as _;
 use crate::desk::view::{Filter, PurgeRequest, PurgeView};
 
 pub(super) async fn run(args: &PurgeArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
-    let who = open::who(args.change.who.as_deref(), &environment);
+    let times = Times::of(&args.which)?;
+    let who = open::who(&args.change.actor, &environment);
     let desk = open::desk(&args.change.place, environment).await?;
-    let which = filter(&args.which);
+    let which = times.filter(&desk, &args.which).await?;
     let id = match &args.key {
         Some(key) => {
             let only_scope = Filter { scope: which.scope.clone(), ..Filter::default() };

@@ -18,7 +18,7 @@ use crate::logs::escaped;
 
 pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
     let request = request(args)?;
-    let who = open::who(args.change.who.as_deref(), &environment);
+    let who = open::who(&args.change.actor, &environment);
     let desk = open::desk(&args.change.place, environment).await?;
     let seen = locate_to_change(&desk, &args.key, args.scope.as_deref()).await?;
     if !args.change.yes && someone_is_there() && !agrees(&question(&seen, &request))? {
