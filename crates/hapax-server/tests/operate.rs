@@ -463,6 +463,22 @@ fn notes_outlive_their_record_and_are_found_by_what_stands_in_them(kept: Kept) {
 }
 
 #[test]
+fn a_search_through_very_many_notes_stops_and_says_where_to_go_on() {
+    let node = start(Kept::Sqlite);
+    let store = rusqlite::Connection::open(node.hapax.dir().join("hapax.db")).unwrap();
+    // What purges of the last years have left, and behind all of it a note about a record that is gone.
+    let sql = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100001)
+               INSERT INTO hapax_note (at, who, what, id, scope, key, attempt, reason, detail)
+               SELECT i, 'ana', 'purge', randomblob(32), 'c:1', iif(i = 1, 'k-1', 'k-' || (i + 1)), 1, 'r', '' FROM n";
+    store.execute(sql, []).unwrap();
+    let (code, told) = failed(&node, &["audit", "k-1"]);
+    assert_eq!(code, 3);
+    assert!(told.contains("none of the 100000 notes that were read is about one; go on with --before 2"), "{told}");
+    assert_eq!(json(&node, &["audit", "k-1", "--before", "2"])["notes"].as_array().unwrap().len(), 1);
+    assert_eq!(json(&node, &["audit", "k-100002"])["notes"].as_array().unwrap().len(), 1, "the newest");
+}
+
+#[test]
 fn who_acts_is_the_user_by_name_or_else_by_number() {
     let node = start(Kept::Sqlite);
     let number = String::from_utf8(Command::new("id").arg("-u").output().unwrap().stdout).unwrap();
@@ -808,6 +824,8 @@ fn every_command_works_through_a_node(kept: Kept) {
     assert!(code == 0 && shown.contains("\nunknown   1, the oldest since "), "{shown}");
     let (code, shown, _) = by_file(&["keys", "list", "--state", "unknown", "--output", "json"]);
     assert_eq!((code, records(&serde_json::from_str(&shown).unwrap())), (0, vec![("k-1".into(), "unknown".into())]));
+    let (code, shown, told) = viewing(&["keys", "list", "--since", "24h", "--output", "json"]);
+    assert_eq!((code, records(&serde_json::from_str(&shown).unwrap()).len()), (0, 2), "{told}");
     let (code, shown, _) = by_name(&["keys", "show", "k-2", "--body"]);
     assert!(code == 0 && shown.contains("\"method\":\"POST\""), "{shown}");
     let resolve = ["keys", "resolve", "k-1", "--happened", "--status", "201", "--reason", "x"];
@@ -828,6 +846,12 @@ fn every_command_works_through_a_node(kept: Kept) {
     let (code, shown, _) = by_name(&["audit", "--output", "json"]);
     let audit: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!((code, audit["notes"].as_array().unwrap().len()), (0, 2));
+    let (code, shown, told) = viewing(&["audit", &audit["notes"][1]["id"].as_str().unwrap()[..8], "--output", "json"]);
+    let about: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((code, &about["notes"]), (0, &serde_json::json!([audit["notes"][1]])), "{told}");
+    let (code, shown, _) = viewing(&["audit", "k-2", "--output", "json"]);
+    let about: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((code, &about["notes"]), (0, &serde_json::json!([audit["notes"][0]])), "there or gone");
     assert!(audit["notes"][0]["who"].as_str().unwrap().contains("ana@"), "{shown}");
     assert_eq!(node.send(&pay("k-1")).status, 201);
 

@@ -214,7 +214,7 @@ pub struct TailArgs {
 #[derive(Debug, Args)]
 #[command(override_usage = "hapax keys resolve KEY --happened --reason TEXT [OPTIONS]")]
 pub struct ResolveArgs {
-    /// A key, an id (or its first 8 digits), or a label name=value
+    /// A key, an id (or its first 8 digits), a request id, a label
     #[arg(value_name = "KEY")]
     pub key: String,
     /// What is said.
