@@ -9,8 +9,8 @@ use hapax_core::limits::PAGE_ENTRIES_MAX;
 use hapax_core::store::{Damaged, Entry, Page, StoreError};
 use tokio_postgres::types::Type;
 
-use crate::journal::{self, COLUMNS};
 use crate::failure;
+use crate::journal::{self, COLUMNS};
 use crate::rows::{self, Parameter, Question};
 use crate::statements::in_schema;
 use crate::store::Postgres;
