@@ -22,6 +22,7 @@ pub(crate) enum Question {
     Get { id: Id, reply: oneshot::Sender<Result<(Option<OwnedRow>, Now), StoreError>> },
     Scan { query: Scan, reply: oneshot::Sender<Result<Page, StoreError>> },
     Notes { query: NoteScan, reply: oneshot::Sender<Result<Vec<Noted>, StoreError>> },
+    NotesBetween { first: Id, last: Id, query: NoteScan, reply: oneshot::Sender<Result<Vec<Noted>, StoreError>> },
     Between { first: Id, last: Id, limit: u32, reply: oneshot::Sender<Result<Page, StoreError>> },
     Count { reply: oneshot::Sender<Result<u64, StoreError>> },
 }
@@ -47,6 +48,10 @@ impl Reader {
                 }
                 Question::Notes { query, reply } => {
                     let found = notes::find(&self.connection, &query);
+                    let _ = reply.send(found.map_err(|error| failure::of_statement("notes", error)));
+                }
+                Question::NotesBetween { first, last, query, reply } => {
+                    let found = notes::find_between(&self.connection, &first, &last, &query);
                     let _ = reply.send(found.map_err(|error| failure::of_statement("notes", error)));
                 }
                 Question::Between { first, last, limit, reply } => {
