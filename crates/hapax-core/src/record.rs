@@ -296,6 +296,29 @@ pub struct Record {
 }
 
 impl Record {
+    /// A record in that state with nothing in it yet, before its first attempt.
+    #[must_use]
+    pub fn new(version: Version, state: State, fingerprint: Fingerprint, policy: Policy) -> Self {
+        Self {
+            version,
+            state,
+            attempt: 0,
+            attempt_id: None,
+            fingerprint,
+            policy,
+            due_in_ms: None,
+            expires_in_ms: None,
+            created_at: None,
+            checkpoint: None,
+            request: None,
+            outcome: None,
+            error: None,
+            verdict: None,
+            doubt: None,
+            labels: Vec::new(),
+        }
+    }
+
     /// When a store may delete the record, counted from the stamp. `None`: not before it is written again, because it
     /// is unfinished or must become a tombstone first.
     #[must_use]

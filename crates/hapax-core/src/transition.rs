@@ -193,22 +193,8 @@ fn stands_to_be_run(record: &Record) -> bool {
 /// A free key: the first write of a record.
 fn start_new(event: &Event<'_>, fingerprints: &dyn Fingerprints, version: Version) -> Decision {
     let blank = |policy: Policy, labels: &[Label]| Record {
-        version,
-        state: State::Ready,
-        attempt: 0,
-        attempt_id: None,
-        fingerprint: fingerprints.current(),
-        policy,
-        due_in_ms: None,
-        expires_in_ms: None,
-        created_at: None,
-        checkpoint: None,
-        request: None,
-        outcome: None,
-        error: None,
-        verdict: None,
-        doubt: None,
         labels: labels.to_vec(),
+        ..Record::new(version, State::Ready, fingerprints.current(), policy)
     };
     match event {
         Event::Claim { attempt_id, policy, labels, .. } => {

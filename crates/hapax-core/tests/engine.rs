@@ -172,22 +172,12 @@ mod over_a_script {
     /// A record in that state, with the times the rules give it, none of them past.
     fn record(state: State, number: u8, attempt_id: AttemptId) -> Record {
         Record {
-            version: version(number),
-            state,
             attempt: 1,
             attempt_id: (state != State::Ready).then_some(attempt_id),
-            fingerprint: SAME.clone(),
-            policy: Policy::default(),
             due_in_ms: (state != State::Completed).then_some(if state == State::Ready { 0 } else { 30_000 }),
             expires_in_ms: matches!(state, State::Ready | State::Completed).then_some(60_000),
-            created_at: None,
-            checkpoint: None,
-            request: None,
             outcome: (state == State::Completed).then(|| PAID.clone()),
-            error: None,
-            verdict: None,
-            doubt: None,
-            labels: vec![],
+            ..Record::new(version(number), state, SAME.clone(), Policy::default())
         }
     }
 

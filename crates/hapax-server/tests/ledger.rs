@@ -535,23 +535,13 @@ const WRITERS: usize = 256;
 fn completed(number: usize) -> Record {
     let retention_ms = Policy::default().retention_ms;
     let outcome = Outcome { status: 201, headers: Vec::new(), body: Body::Kept(vec![b'x'; 200]) };
+    let version = Version::from_bytes((number as u128).to_le_bytes());
+    let fingerprint = Fingerprint { scheme: Scheme::new("none").unwrap(), digest: [0; 32] };
     Record {
-        version: Version::from_bytes((number as u128).to_le_bytes()),
-        state: State::Completed,
         attempt: 1,
-        attempt_id: None,
-        fingerprint: Fingerprint { scheme: Scheme::new("none").unwrap(), digest: [0; 32] },
-        policy: Policy::default(),
-        due_in_ms: None,
         expires_in_ms: Some(retention_ms),
-        created_at: None,
-        checkpoint: None,
-        request: None,
         outcome: Some(Arc::new(outcome)),
-        error: None,
-        verdict: None,
-        doubt: None,
-        labels: Vec::new(),
+        ..Record::new(version, State::Completed, fingerprint, Policy::default())
     }
 }
 

@@ -79,23 +79,12 @@ fn record(text: &str) -> Result<Record, StoreError> {
     let scheme =
         Scheme::new("none").map_err(|error| StoreError::new("remember", ErrorKind::Invalid, error.to_string()))?;
     let body = Body::Kept(text.as_bytes().to_vec());
+    let policy = Policy { retention_ms: DURATION_MS_MAX, ..Policy::default() };
+    let fingerprint = Fingerprint { scheme, digest: [0; 32] };
     Ok(Record {
-        version: Version::from_bytes(tokens::random()),
-        state: State::Completed,
-        attempt: 0,
-        attempt_id: None,
-        fingerprint: Fingerprint { scheme, digest: [0; 32] },
-        policy: Policy { retention_ms: DURATION_MS_MAX, ..Policy::default() },
-        due_in_ms: None,
         expires_in_ms: Some(DURATION_MS_MAX),
-        created_at: None,
-        checkpoint: None,
-        request: None,
         outcome: Some(Arc::new(Outcome { status: 200, headers: Vec::new(), body })),
-        error: None,
-        verdict: None,
-        doubt: None,
-        labels: Vec::new(),
+        ..Record::new(Version::from_bytes(tokens::random()), State::Completed, fingerprint, policy)
     })
 }
 

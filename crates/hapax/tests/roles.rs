@@ -293,23 +293,10 @@ async fn accepted_work_that_never_ran_is_answered_with_408_before_it_goes() {
 #[tokio::test]
 async fn the_reaper_looks_through_many_ready_records_in_turns() {
     let setup = setup();
-    let ready = |retention_ms, work: Option<Arc<[u8]>>| Record {
-        version: Version::from_bytes(tokens::random()),
-        state: State::Ready,
-        attempt: 1,
-        attempt_id: None,
-        fingerprint: request(),
-        policy: Policy { retention_ms, keep_expired_ms: Some(1), ..Policy::default() },
-        due_in_ms: Some(0),
-        expires_in_ms: Some(retention_ms),
-        created_at: None,
-        checkpoint: None,
-        request: work,
-        outcome: None,
-        error: None,
-        verdict: None,
-        doubt: None,
-        labels: Vec::new(),
+    let ready = |retention_ms, work: Option<Arc<[u8]>>| {
+        let policy = Policy { retention_ms, keep_expired_ms: Some(1), ..Policy::default() };
+        let new = Record::new(Version::from_bytes(tokens::random()), State::Ready, request(), policy);
+        Record { attempt: 1, due_in_ms: Some(0), expires_in_ms: Some(retention_ms), request: work, ..new }
     };
     for key in 0..20_500 {
         setup.engine.store().swap(&at(&format!("k{key}")), None, &ready(1_000_000, None)).await.unwrap();

@@ -58,24 +58,8 @@ pub(crate) fn fingerprint() -> Fingerprint {
 
 /// A record of attempt 1 with nothing in it, to fill a store with.
 pub(crate) fn record(state: State) -> Record {
-    Record {
-        version: Version::from_bytes(tokens::random()),
-        state,
-        attempt: 1,
-        attempt_id: None,
-        fingerprint: fingerprint(),
-        policy: Policy::default(),
-        due_in_ms: None,
-        expires_in_ms: None,
-        created_at: None,
-        checkpoint: None,
-        request: None,
-        outcome: None,
-        error: None,
-        verdict: None,
-        doubt: None,
-        labels: Vec::new(),
-    }
+    let version = Version::from_bytes(tokens::random());
+    Record { attempt: 1, ..Record::new(version, state, fingerprint(), Policy::default()) }
 }
 
 /// Where the engine draws its tokens.

@@ -77,22 +77,10 @@ pub(super) fn never_ran() -> Arc<Outcome> {
 /// A running record, as a claim writes it.
 pub(super) fn running() -> Record {
     Record {
-        version: version(),
-        state: State::Running,
         attempt: 1,
         attempt_id: Some(attempt_id()),
-        fingerprint: fingerprint(),
-        policy: Policy::default(),
         due_in_ms: Some(LONG_MS),
-        expires_in_ms: None,
-        created_at: None,
-        checkpoint: None,
-        request: None,
-        outcome: None,
-        error: None,
-        verdict: None,
-        doubt: None,
-        labels: Vec::new(),
+        ..Record::new(version(), State::Running, fingerprint(), Policy::default())
     }
 }
 

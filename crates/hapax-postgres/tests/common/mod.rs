@@ -55,22 +55,10 @@ pub(crate) fn outcome(key: &str) -> Arc<Outcome> {
 /// A record of a claim that has just been made.
 pub(crate) fn running() -> Record {
     Record {
-        version: Version::from_bytes(tokens::random()),
-        state: State::Running,
         attempt: 1,
         attempt_id: Some(AttemptId::from_bytes(tokens::random())),
-        fingerprint: fingerprint(),
-        policy: Policy::default(),
         due_in_ms: Some(30_000),
-        expires_in_ms: None,
-        created_at: None,
-        checkpoint: None,
-        request: None,
-        outcome: None,
-        error: None,
-        verdict: None,
-        doubt: None,
-        labels: Vec::new(),
+        ..Record::new(Version::from_bytes(tokens::random()), State::Running, fingerprint(), Policy::default())
     }
 }
 

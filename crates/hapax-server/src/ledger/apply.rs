@@ -165,23 +165,13 @@ mod tests {
     }
 
     fn unknown(version: u8, attempt: u32) -> Record {
+        let fingerprint = Fingerprint { scheme: Scheme::new("none").unwrap(), digest: [0; 32] };
+        let version = Version::from_bytes([version; 16]);
         Record {
-            version: Version::from_bytes([version; 16]),
-            state: State::Unknown,
             attempt,
-            attempt_id: None,
-            fingerprint: Fingerprint { scheme: Scheme::new("none").unwrap(), digest: [0; 32] },
-            policy: Policy::default(),
             due_in_ms: Some(0),
-            expires_in_ms: None,
-            created_at: None,
-            checkpoint: None,
-            request: None,
-            outcome: None,
-            error: None,
-            verdict: None,
             doubt: Some(Doubt { since: None, probes: 0 }),
-            labels: Vec::new(),
+            ..Record::new(version, State::Unknown, fingerprint, Policy::default())
         }
     }
 

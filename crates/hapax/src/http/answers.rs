@@ -135,24 +135,10 @@ mod tests {
     }
 
     fn completed(body: Body) -> Seen {
-        let record = Record {
-            version: Version::from_bytes([1; 16]),
-            state: State::Completed,
-            attempt: 1,
-            attempt_id: None,
-            fingerprint: Fingerprint { scheme: Scheme::new("1;sha256").unwrap(), digest: [9; 32] },
-            policy: Policy::default(),
-            due_in_ms: None,
-            expires_in_ms: Some(1_000),
-            created_at: None,
-            checkpoint: None,
-            request: None,
-            outcome: Some(Arc::new(Outcome { status: 201, headers: Vec::new(), body })),
-            error: None,
-            verdict: None,
-            doubt: None,
-            labels: Vec::new(),
-        };
+        let fingerprint = Fingerprint { scheme: Scheme::new("1;sha256").unwrap(), digest: [9; 32] };
+        let new = Record::new(Version::from_bytes([1; 16]), State::Completed, fingerprint, Policy::default());
+        let outcome = Some(Arc::new(Outcome { status: 201, headers: Vec::new(), body }));
+        let record = Record { attempt: 1, expires_in_ms: Some(1_000), outcome, ..new };
         let at = Timestamp::from_ms(5_000);
         Seen { stored: Some(Stored { record, stamped_at: at }), now: Now { at, paused: false } }
     }

@@ -161,7 +161,7 @@ fn refusals(operation: &mut Operation, path: &str) {
     }
     if operation.request_body.is_some() {
         add(operation, CHANGING);
-    } else if path.contains('{') || path == "/v1/audit" {
+    } else if path.contains('{') {
         add(operation, ABOUT_ONE);
     }
 }
