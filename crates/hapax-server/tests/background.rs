@@ -30,6 +30,7 @@ on_both_stores! {
     draining_waits_for_no_sweep
     without_a_probe_one_command_settles_it
     truth_that_comes_after_a_verdict_is_recorded_counted_and_noted
+    truth_that_comes_after_a_purge_is_counted_and_noted
 }
 
 /// Long enough for a busy machine; nothing here takes more than a few seconds.
@@ -318,7 +319,14 @@ fn beside(node: &Node, text: &str) -> Hapax {
     }
 }
 
-fn truth_that_comes_after_a_verdict_is_recorded_counted_and_noted(kept: Kept) {
+/// A node that stands still amid the payment `k`, and another one that has noticed the lapse.
+struct Held {
+    node: Node,
+    other: Hapax,
+    first: JoinHandle<Result<Response, ReadError>>,
+}
+
+fn held(kept: Kept) -> Held {
     // The upstream works for longer than anybody waits for it, and says meanwhile that there is nothing.
     let config = config(PROBE).replace("answer_timeout = \"2s\"", "answer_timeout = \"20s\"");
     let config = config.replace("settle_after = \"2000ms\"", "settle_after = \"20s\"");
@@ -327,6 +335,11 @@ fn truth_that_comes_after_a_verdict_is_recorded_counted_and_noted(kept: Kept) {
     node.hapax.signal("STOP");
     let other = beside(&node, &config);
     until("the other notices the lapse", PATIENCE, || other.metric("hapax_lapsed_total") == 1.0);
+    Held { node, other, first }
+}
+
+fn truth_that_comes_after_a_verdict_is_recorded_counted_and_noted(kept: Kept) {
+    let Held { mut node, other, first } = held(kept);
     let said = ["keys", "resolve", "k", "--did-not-happen", "--reason", "so says the bank", "--yes"];
     command(&node, &said);
     node.hapax.signal("CONT");
@@ -339,4 +352,36 @@ fn truth_that_comes_after_a_verdict_is_recorded_counted_and_noted(kept: Kept) {
     assert_eq!((retry.is_replay(), retry.text()), (true, answer.text()));
     until("it is noted", PATIENCE, || command(&node, &["audit"]).contains("contradicted"));
     node.ledger.assert_once("k");
+}
+
+fn truth_that_comes_after_a_purge_is_counted_and_noted(kept: Kept) {
+    let Held { mut node, other: _other, first } = held(kept);
+    command(&node, &["keys", "purge", "k", "--reason", "asked to be forgotten", "--yes"]);
+    node.hapax.signal("CONT");
+    node.ledger.release("k");
+    assert_eq!(refused(&first.join().unwrap().unwrap()), (409, "outcome-unknown".into()));
+    assert_eq!(node.hapax.metric("hapax_forgotten_total"), 1.0);
+    node.hapax.line_with("an attempt completed whose key was forgotten");
+    until("it is noted", PATIENCE, || command(&node, &["audit"]).contains("whose key was purged"));
+    node.ledger.assert_once("k");
+}
+
+#[test]
+fn a_node_that_ends_waits_for_its_late_truth_to_be_noted() {
+    hapax_testkit::needs_postgres!();
+    let Held { mut node, other, first } = held(Kept::Postgres);
+    command(&node, &["keys", "resolve", "k", "--did-not-happen", "--reason", "so says the bank", "--yes"]);
+    // Nothing else writes notes meanwhile.
+    drop(other);
+    let database = node.database.take().unwrap();
+    database.run("ALTER TABLE hapax.note RENAME TO note_away");
+    node.hapax.signal("CONT");
+    node.ledger.release("k");
+    assert_eq!(first.join().unwrap().unwrap().status, 201);
+    node.hapax.line_with("late truth could not be noted yet");
+    node.hapax.signal("TERM");
+    node.hapax.line_with("ending: finishing what runs");
+    database.run("ALTER TABLE hapax.note_away RENAME TO note");
+    assert_eq!(node.hapax.wait(), Some(0));
+    assert_eq!(database.run("SELECT count(*) FROM hapax.note WHERE what = 'contradicted'"), "1");
 }

@@ -145,6 +145,11 @@ pub(crate) fn overruled() {
     metrics::counter!("hapax_overruled_total").increment(1);
 }
 
+/// A completion found nothing left of its record.
+pub(crate) fn forgotten() {
+    metrics::counter!("hapax_forgotten_total").increment(1);
+}
+
 /// There is a route of that name: its counter begins at zero, so that the first increase is seen.
 pub(crate) fn route_is_known(route: &Arc<str>) {
     metrics::counter!("hapax_duplicates_total", "route" => Arc::clone(route)).increment(0);

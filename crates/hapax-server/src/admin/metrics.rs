@@ -34,6 +34,8 @@ pub const COMPLETIONS_PENDING: &str = "hapax_completions_pending";
 pub const DOUBLE_RUNS: &str = "hapax_double_runs_total";
 /// Verdicts that turned out to be wrong.
 pub const OVERRULED: &str = "hapax_overruled_total";
+/// Answers of attempts whose records are gone.
+pub const FORGOTTEN: &str = "hapax_forgotten_total";
 /// Leases that ran out.
 pub const LAPSED: &str = "hapax_lapsed_total";
 /// Expired records that were deleted.
@@ -131,6 +133,7 @@ pub const ALL: &[Metric] = &[
     counter(DOUBLE_RUNS, &[], "Completions that found another attempt's work: suspected double runs."),
     counter(CONTRADICTED, &[], "Completions of attempts that a verdict had said did not happen."),
     counter(OVERRULED, &[], "Completions that came after a verdict had settled their key."),
+    counter(FORGOTTEN, &[], "Completions that found their record gone or a tombstone: their answers are not recorded."),
     counter(DUPLICATES, &[("route", &[])], "Keys that came back, by route as it is configured."),
     counter(LAPSED, &[], "Attempts whose lease ran out, as when a process dies."),
     counter(RECONCILE, &[("outcome", RECONCILE_OUTCOMES)], "Probes of unknown outcomes, by what came of them."),

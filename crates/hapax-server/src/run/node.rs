@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
 use crate::abuse::breaker::Breaker;
@@ -77,6 +78,7 @@ impl Node {
             breaker: Breaker::new(config.store.breaker_failures.get(), config.store.breaker_pause),
             callers: Arc::new(Callers::new()),
             store: store.clone(),
+            notes: TaskTracker::new(),
         });
         let layer = IdempotencyLayer::with_scheme(store.clone(), scheme, ForLayer(Arc::clone(&scopes)));
         let node = Self {
@@ -206,6 +208,8 @@ impl Node {
             // The task ends when every connection has; if it failed, there is nothing left to wait for.
             let _ = serving.await;
             self.layer.drain().await;
+            // What ran has told its late truth by now.
+            self.doorkeeper.noted().await;
         };
         let told_again = async { while signals.next().await != Signal::Abandon {} };
         tokio::select! {
