@@ -190,11 +190,14 @@ pub(crate) fn reconciled(outcome: &'static str) {
     metrics::counter!("hapax_reconcile_total", "outcome" => outcome).increment(1);
 }
 
-/// How many records wait for somebody to say what became of them.
-pub(crate) fn waiting(waiting: &Waiting) {
+/// How many records wait for somebody to say what became of them. Their age stays as it was last known while the store's
+/// clock is not trusted.
+pub(crate) fn waiting(waiting: &Waiting, trusted: bool) {
     metrics::gauge!("hapax_unknown").set(waiting.unknown as f64);
     metrics::gauge!("hapax_dead").set(waiting.dead as f64);
-    metrics::gauge!("hapax_oldest_unknown_seconds").set(waiting.oldest_unknown_ms as f64 / 1000.0);
+    if trusted {
+        metrics::gauge!("hapax_oldest_unknown_seconds").set(waiting.oldest_unknown_ms as f64 / 1000.0);
+    }
 }
 
 /// A background role swept.
