@@ -31,6 +31,9 @@ on_both_stores! {
     without_a_probe_one_command_settles_it
     truth_that_comes_after_a_verdict_is_recorded_counted_and_noted
     truth_that_comes_after_a_purge_is_counted_and_noted
+    a_route_whose_probe_never_answers_does_not_hold_up_another
+    a_probe_is_asked_under_the_host_that_it_names
+    a_fence_that_stands_is_counted_and_shown
 }
 
 /// Long enough for a busy machine; nothing here takes more than a few seconds.
@@ -276,6 +279,66 @@ fn draining_waits_for_no_sweep(kept: Kept) {
     let begun = Instant::now();
     assert_eq!(node.hapax.terminate(), Some(0));
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+fn a_route_whose_probe_never_answers_does_not_hold_up_another(kept: Kept) {
+    let refunds = "[[route]]\nmethods = [\"POST\"]\npath = \"/refunds\"\nsettle_after = \"2s\"\n\
+                   probe = { get = \"/hangs/{key}\", timeout = \"5m\" }\n";
+    let node = start_with(kept, |builder| builder.with_config(&format!("{}{refunds}", config(PROBE))));
+    node.ledger.on(&look_up("k"), succeeded());
+    for key in (0..20).map(|key| format!("refund-{key}")) {
+        node.ledger.on(&format!("/hangs/{key}"), Behaviour::Hang);
+        node.ledger.next(&key, Behaviour::Drop);
+        let refund =
+            hapax_testkit::raw_http::request("POST", "/refunds").header("Authorization", "Bearer alice-secret");
+        assert_eq!(node.send(&refund.header("Idempotency-Key", &key).body("{}")).status, 504);
+    }
+    let hang = || node.ledger.received().iter().filter(|request| request.target.starts_with("/hangs/")).count();
+    until("as many hang as may", PATIENCE, || hang() == 16);
+    node.ledger.next("k", Behaviour::Drop);
+    assert_eq!(node.send(&pay("k")).status, 504);
+    assert_eq!(retry_until_answered(&node, "k").status, 200);
+    assert_eq!(hang(), 16);
+}
+
+fn a_probe_is_asked_under_the_host_that_it_names(kept: Kept) {
+    let probe = |host: &str| format!("probe = {{ get = \"/look-up/{{key}}\"{host} }}");
+    for (keep_host, host, asked_under) in [
+        ("true", "", None),
+        ("true", ", host = \"bank.example:8443\"", Some("bank.example:8443")),
+        ("false", ", host = \"bank.example\"", Some("bank.example")),
+    ] {
+        let config = config(&probe(host)).replace("[upstream]", &format!("[upstream]\nkeep_host = {keep_host}"));
+        let node = start_with(kept, |builder| builder.with_config(&config));
+        node.ledger.on(&look_up("k"), succeeded());
+        node.ledger.next("k", Behaviour::Drop);
+        assert_eq!(node.send(&pay("k")).status, 504);
+        assert_eq!(retry_until_answered(&node, "k").status, 200);
+        let asked = node.ledger.received().into_iter().find(|request| request.target == look_up("k")).unwrap();
+        let own = node.ledger.address().to_string();
+        assert_eq!(asked.header("host"), Some(asked_under.unwrap_or(&own)), "{keep_host} {host}");
+    }
+}
+
+fn a_fence_that_stands_is_counted_and_shown(kept: Kept) {
+    let node = start_with(kept, |builder| builder.with_config(&config("")));
+    assert_eq!(node.hapax.metric("hapax_fence"), 0.0);
+    assert!(!command(&node, &["status"]).contains("fence"));
+    let raise = ["store", "fence", "--raise", "--since", "2024-11-16T12:00:00Z", "--reason", "recovered to noon"];
+    command(&node, &raise);
+    until("the fence is noticed", PATIENCE, || node.hapax.metric("hapax_fence") == 1.0);
+    let said = command(&node, &["status"]);
+    let line = said.lines().find(|line| line.starts_with("fence ")).unwrap();
+    assert!(line.contains("what was claimed from 2024-11-16T12:00:00.000Z to 2"), "{line}");
+    assert!(line.contains("may be lost; it stands until 2"), "{line}");
+    let told: serde_json::Value = serde_json::from_str(&command(&node, &["status", "--output", "json"])).unwrap();
+    assert_eq!(told["fence"]["lost_since"], "2024-11-16T12:00:00.000Z");
+    for moment in ["restored_at", "until"] {
+        assert!(line.contains(told["fence"][moment].as_str().unwrap()), "{moment}: {line}");
+    }
+    command(&node, &["store", "fence", "--lift", "--reason", "compared with the ledger"]);
+    until("that it is lifted is noticed", PATIENCE, || node.hapax.metric("hapax_fence") == 0.0);
+    assert!(!command(&node, &["status"]).contains("fence"));
 }
 
 /// A command on the node's store, while the node runs.

@@ -271,8 +271,13 @@ async fn behind_a_fence_a_key_made_later_and_one_that_was_not_lost_pass() {
     let hex = format!("{:012x}", fence.restored_at.as_ms() + 600_000);
     let later = format!("{}-{}-7000-8000-000000000000", &hex[..8], &hex[8..]);
     assert_eq!(send(&service, request("/pay", &later)).await.status, 201);
+    store.clock.step_ms(7_200_000);
+    assert_eq!(send(&service, request("/pay", "stepped")).await.code(), "outcome-unknown", "by no clock that was set");
     store.clock.advance_ms(3_600_000);
     assert_eq!(send(&service, request("/pay", "other")).await.status, 201, "a fence falls by itself");
+    assert_eq!(layer.settings().fence, None, "and costs nothing any more");
+    layer.set_fence(Some(Fence { until: fence.until.plus_ms(3_600_000), ..fence }));
+    assert_eq!(send(&service, request("/pay", "again")).await.code(), "outcome-unknown", "until another is raised");
     layer.set_fence(None);
     assert_eq!(send(&service, request("/pay", "another")).await.status, 201);
 }

@@ -58,6 +58,8 @@ pub const SWEEP_FAILURES: &str = "hapax_sweep_failures_total";
 pub const CONTRADICTED: &str = "hapax_contradicted_total";
 /// Keys that came back.
 pub const DUPLICATES: &str = "hapax_duplicates_total";
+/// Whether a fence stands after a restore.
+pub const FENCE: &str = "hapax_fence";
 /// Whether the circuit breaker refuses claims.
 pub const BREAKER_OPEN: &str = "hapax_breaker_open";
 /// Reloads of the configuration.
@@ -144,6 +146,7 @@ pub const ALL: &[Metric] = &[
     counter(EXPIRED, &[], "Expired records that became tombstones."),
     histogram(SWEEP_SECONDS, SECONDS, &[("role", &[])], "How long a background role took for one sweep."),
     counter(SWEEP_FAILURES, &[("role", ROLES)], "Sweeps of background roles that failed."),
+    gauge(FENCE, &[], "1 while a fence stands after a restore, otherwise 0."),
     gauge(BREAKER_OPEN, &[], "1 while claims are refused because the store fails, otherwise 0."),
     counter(RELOADS, &[("result", &["applied", "refused"])], "Reloads of the configuration, by result."),
     gauge(BUILD_INFO, &[("version", &[])], "1, with the release as a label."),

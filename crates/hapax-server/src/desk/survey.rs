@@ -51,7 +51,7 @@ pub(super) async fn status(store: &AnyStore) -> Result<StatusView, DeskError> {
     let mut counted = count(store).await?;
     counted.counts.about_all = store.about_count().await?;
     problems.extend(counted.problems());
-    let fence = fence::standing(store, counted.now.at).await?.map(|fence| FenceView {
+    let fence = fence::standing(store).await?.map(|fence| FenceView {
         lost_since: moment::text(fence.lost_since),
         restored_at: moment::text(fence.restored_at),
         until: moment::text(fence.until),

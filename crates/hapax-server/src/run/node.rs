@@ -96,7 +96,7 @@ impl Node {
             draining: Arc::default(),
         };
         node.layer.replace(node.settings(&node.config, Arc::clone(&scopes))?);
-        node.layer.set_fence(background::standing_fence(&node.store).await?);
+        background::look_for_fence(&node.layer).await?;
         // Keys of tokens are fetched in advance; where that fails, the first request tries again.
         tokio::spawn(async move { scopes.warm().await });
         for warning in node.config.warnings() {
@@ -241,11 +241,11 @@ fn listen_options(config: &Config) -> ListenOptions {
 }
 
 fn upstream(config: &Config) -> Result<Upstream, StartError> {
-    upstream_at(&config.upstream.to, config)
+    upstream_at(&config.upstream.to, config, config.upstream.keep_host)
 }
 
-/// Somebody at that URL, who is reached as the upstream is.
-pub(super) fn upstream_at(url: &http::Uri, config: &Config) -> Result<Upstream, StartError> {
+/// Somebody at that URL, who is reached as the upstream is, under the host that a request names or under its own.
+pub(super) fn upstream_at(url: &http::Uri, config: &Config, keep_host: bool) -> Result<Upstream, StartError> {
     let upstream = &config.upstream;
     let tls = match url.scheme_str() {
         Some("https") => Some(trust(upstream)?),
@@ -257,7 +257,7 @@ pub(super) fn upstream_at(url: &http::Uri, config: &Config) -> Result<Upstream, 
         idle_timeout: upstream.idle_timeout,
         idle_max: upstream.idle_connections_max.get() as usize,
         h2c: upstream.h2c,
-        host_of_upstream: !upstream.keep_host,
+        host_of_upstream: !keep_host,
         tls,
     };
     Upstream::new(url, options).map_err(other)
