@@ -250,9 +250,9 @@ mod tests {
 
     use metrics::{Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
-    /// Adds all counters up.
+    /// Adds all counters up, and keeps the age of what is unknown.
     #[derive(Default)]
-    struct Sum(Arc<AtomicU64>);
+    struct Sum(Arc<AtomicU64>, Arc<AtomicU64>);
 
     impl Recorder for Sum {
         fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -261,12 +261,25 @@ mod tests {
         fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
             Counter::from_arc(Arc::clone(&self.0))
         }
-        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> metrics::Gauge {
-            metrics::Gauge::noop()
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> metrics::Gauge {
+            match key.name() {
+                "hapax_oldest_unknown_seconds" => metrics::Gauge::from_arc(Arc::clone(&self.1)),
+                _ => metrics::Gauge::noop(),
+            }
         }
         fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
             Histogram::noop()
         }
+    }
+
+    #[test]
+    fn an_age_stays_as_it_was_known_while_the_clock_is_not_trusted() {
+        let recorder = Sum::default();
+        metrics::with_local_recorder(&recorder, || {
+            waiting(&Waiting { oldest_unknown_ms: 7_000, ..Waiting::default() }, true);
+            waiting(&Waiting::default(), false);
+        });
+        assert_eq!(f64::from_bits(recorder.1.load(Ordering::Relaxed)), 7.0);
     }
 
     #[test]

@@ -215,7 +215,10 @@ impl Node {
         tokio::select! {
             ended = timeout(drain, finish) => match ended {
                 Ok(()) => tracing::info!("ended: everything that ran is recorded"),
-                Err(_) => tracing::warn!(running = self.layer.running(), "ended before everything was recorded"),
+                Err(_) => {
+                    let (running, notes) = (self.layer.running(), self.doorkeeper.notes.len());
+                    tracing::warn!(running, notes, "ended before everything was recorded");
+                }
             },
             () = told_again => tracing::warn!(running = self.layer.running(), "ended at once; leases are left to lapse"),
         }
