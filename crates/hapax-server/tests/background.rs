@@ -282,9 +282,12 @@ fn draining_waits_for_no_sweep(kept: Kept) {
 }
 
 fn a_route_whose_probe_never_answers_does_not_hold_up_another(kept: Kept) {
-    let refunds = "[[route]]\nmethods = [\"POST\"]\npath = \"/refunds\"\nsettle_after = \"2s\"\n\
+    let refunds = "[[route]]\nmethods = [\"POST\"]\npath = \"/refunds\"\nsettle_after = \"5m\"\n\
                    probe = { get = \"/hangs/{key}\", timeout = \"5m\" }\n";
-    let node = start_with(kept, |builder| builder.with_config(&format!("{}{refunds}", config(PROBE))));
+    // It hangs for longer than the test waits.
+    let config = config(PROBE).replace("answer_timeout = \"2s\"", "answer_timeout = \"5m\"");
+    let config = config.replace("settle_after = \"2000ms\"", "settle_after = \"5m\"");
+    let node = start_with(kept, |builder| builder.with_config(&format!("{config}{refunds}")));
     node.ledger.on(&look_up("k"), succeeded());
     for key in (0..20).map(|key| format!("refund-{key}")) {
         node.ledger.on(&format!("/hangs/{key}"), Behaviour::Hang);
