@@ -20,7 +20,7 @@ use crate::statements::{CLOCK, in_schema};
 use crate::store::{Postgres, Shared};
 use crate::transaction::swap_as_guest;
 
-const COLUMNS: &str = "number, at, who, what, id, scope, key, attempt, before, after, reason, detail";
+pub(crate) const COLUMNS: &str = "number, at, who, what, id, scope, key, attempt, before, after, reason, detail";
 
 impl Journal for Postgres {
     async fn swap_noted(
@@ -128,7 +128,7 @@ async fn keep(tx: &Transaction<'_>, schema: &str, note: &Note, at_ms: Option<i64
     Ok(rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or_default())
 }
 
-fn read(row: &Row) -> Result<Noted, Error> {
+pub(crate) fn read(row: &Row) -> Result<Noted, Error> {
     let state = |at: usize| {
         let number: Option<i16> = row.try_get(at)?;
         Ok::<_, Error>(number.and_then(|number| u8::try_from(number).ok()).and_then(State::from_number))

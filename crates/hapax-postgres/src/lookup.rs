@@ -1,14 +1,16 @@
 //! Looking without an address, for people: by the first digits of an id, and how many records there are.
 //!
-//! The first reads the primary key; the second is what the server's own statistics say. What a store must be able to do for
+//! The first reads the primary key, or the notes' index by id; the second is what the server's own statistics say. What a store must be able to do for
 //! hapax itself is in `reader.rs` and `scan.rs`.
 
 use hapax_core::address::Id;
+use hapax_core::journal::{NoteScan, Noted};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
 use hapax_core::store::{Damaged, Entry, Page, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::failure;
+use crate::journal::{self, COLUMNS};
 use crate::rows::{self, Parameter, Question};
 use crate::statements::in_schema;
 use crate::store::Postgres;
@@ -41,6 +43,31 @@ impl Postgres {
             }
         }
         Ok(page)
+    }
+
+    /// Notes about records whose ids lie between these two, both included, newest first, also where the records are gone.
+    /// `query` says older than which and how many; what it is about does not count.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    pub async fn notes_between(&self, first: &Id, last: &Id, query: &NoteScan) -> Result<Vec<Noted>, StoreError> {
+        let before = query.before.map_or(i64::MAX, |before| i64::try_from(before).unwrap_or(i64::MAX));
+        let (first, last, count) = (&first.as_bytes()[..], &last.as_bytes()[..], i64::from(query.count()));
+        // Materialized, so that the few are found by the index and then sorted; not all notes walked in order.
+        let sql = in_schema(
+            &self.shared.schema,
+            &format!(
+                "WITH about AS MATERIALIZED
+                   (SELECT {COLUMNS} FROM {{schema}}.note WHERE id BETWEEN $1 AND $2 AND number < $3)
+                 SELECT {COLUMNS} FROM about ORDER BY number DESC LIMIT $4"
+            ),
+        );
+        let parameters: [Parameter<'_>; 4] =
+            [(&first, Type::BYTEA), (&last, Type::BYTEA), (&before, Type::INT8), (&count, Type::INT8)];
+        let (mut connection, _turn) = self.shared.to_read("notes").await?;
+        let asked = connection.query(&Question::new(&sql, parameters)).await;
+        let rows = asked.map_err(|refusal| refusal.of_read("notes"))?;
+        rows.iter().map(|row| journal::read(row).map_err(|error| failure::of_read("notes", error))).collect()
     }
 
     /// About how many records there are, as the server estimated when it last looked. `None`: it has not looked yet.

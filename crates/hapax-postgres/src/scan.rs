@@ -110,8 +110,8 @@ async fn ask(
         None => Some(i64::MAX),
     };
     let number = |state: &State| i16::from(state.number());
-    let states: Option<Vec<i16>> =
-        Some(query.states.iter().map(number).collect()).filter(|some: &Vec<_>| !some.is_empty());
+    let wanted = State::ALL.iter().filter(|state| query.states.contains(state)).map(number);
+    let states: Option<Vec<i16>> = Some(wanted.collect()).filter(|some: &Vec<_>| !some.is_empty());
     let all_states: Vec<i16> = State::ALL.iter().map(number).collect();
     let scope = query.scope.as_ref().map(Scope::as_str);
     let text = query.text.as_deref().map(|text| if text.contains('\0') { NOWHERE } else { text });

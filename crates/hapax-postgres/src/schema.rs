@@ -27,10 +27,11 @@ struct Migration {
 const MIGRATIONS: &[Migration] = &[
     Migration { number: 1, min_reader: 1, sql: include_str!("migrations/0001_records.sql") },
     Migration { number: 2, min_reader: 1, sql: include_str!("migrations/0002_notes.sql") },
+    Migration { number: 3, min_reader: 1, sql: include_str!("migrations/0003_due_by_state.sql") },
 ];
 
 /// The schema this release reads and writes.
-const SCHEMA: i64 = 2;
+const SCHEMA: i64 = 3;
 
 /// "hapx": what nodes that start at once wait for each other by.
 const MIGRATION_LOCK: i64 = 0x6861_7078;

@@ -55,6 +55,8 @@ fn fill(schema: &str, sql: &str) -> String {
         .replace("{new records}", &code_of(include_str!("statements/new_records.sql")))
         .replace("{changes}", &code_of(include_str!("statements/changes.sql")))
         .replace("{slice}", &code_of(include_str!("statements/slice.sql")))
+        .replace("{due records}", &code_of(include_str!("statements/due_records.sql")))
+        .replace("{first of them}", "ORDER BY coalesce(r.due_at, -1), r.id LIMIT $8::bigint")
         .replace("{clock}", CLOCK)
         .replace("{columns of r}", &columns_of("r"))
         .replace("{columns of f}", &columns_of("f"));
@@ -82,7 +84,10 @@ mod tests {
     #[test]
     fn every_part_is_filled_in() {
         let statements = format!("{:?}", Statements::new("shop"));
-        for left in ["{schema}", "{guard}", "{clock}", "{columns", "{slice}", "{applied", "{new", "{changes", "--"] {
+        for left in [
+            "{schema}", "{guard}", "{clock}", "{columns", "{slice}", "{due", "{first", "{applied", "{new", "{changes",
+            "--",
+        ] {
             assert!(!statements.contains(left), "{left} in {statements}");
         }
         assert!(statements.contains(r#"\"shop\".record"#), "{statements}");

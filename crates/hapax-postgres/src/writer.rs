@@ -55,7 +55,17 @@ async fn write(shared: &Arc<Shared>, flights: Vec<Flight>) {
         done = attempt(shared, &mut connection, &flights, Held::PassOver(LOCK_WAIT)).await;
     }
     match done {
-        Ok(done) => settle(shared, &mut connection, flights, done).await,
+        Ok(done) => {
+            let (written, left) = sort_out(flights, done);
+            if left.is_empty() {
+                // Back before anybody is answered: whoever is roused may need it.
+                drop(connection);
+                land(written);
+            } else {
+                land(written);
+                look_again(shared, &mut connection, left).await;
+            }
+        }
         Err(Refusal::Failed(error)) if failure::may_be_one_row(&error) => {
             alone::one_by_one(shared, &mut connection, flights).await;
         }
@@ -64,17 +74,33 @@ async fn write(shared: &Arc<Shared>, flights: Vec<Flight>) {
 }
 
 /// Answers what was written or found; looks again at the rest.
-pub(crate) async fn settle(shared: &Arc<Shared>, connection: &mut Connection, flights: Vec<Flight>, mut done: Done) {
-    let mut left = Vec::new();
+pub(crate) async fn settle(shared: &Arc<Shared>, connection: &mut Connection, flights: Vec<Flight>, done: Done) {
+    let (written, left) = sort_out(flights, done);
+    land(written);
+    if !left.is_empty() {
+        look_again(shared, connection, left).await;
+    }
+}
+
+/// What was written or found, and the rest.
+fn sort_out(flights: Vec<Flight>, mut done: Done) -> (Vec<(Flight, Written)>, Vec<Flight>) {
+    let (mut written, mut left) = (Vec::with_capacity(flights.len()), Vec::new());
     for flight in flights {
         match done.remove(flight.write.at.id()) {
-            Some(written) => flight.land(Ok(written)),
+            Some(became) => written.push((flight, became)),
             None => left.push(flight),
         }
     }
-    if left.is_empty() {
-        return;
+    (written, left)
+}
+
+fn land(written: Vec<(Flight, Written)>) {
+    for (flight, became) in written {
+        flight.land(Ok(became));
     }
+}
+
+async fn look_again(shared: &Arc<Shared>, connection: &mut Connection, left: Vec<Flight>) {
     let ids: Vec<&[u8]> = left.iter().map(|flight| &flight.write.at.id().as_bytes()[..]).collect();
     let (mut rows, now) = match reader::find(shared, connection, &ids, "swap").await {
         Ok(found) => found,

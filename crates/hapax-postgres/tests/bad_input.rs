@@ -167,7 +167,7 @@ async fn a_newer_schema_is_refused_unless_it_admits_this_release() {
     assert_eq!(
         error.to_string(),
         format!(
-            "open: {}/{}: the database has schema 9 and needs a release that knows 9; this one knows 2: upgrade it",
+            "open: {}/{}: the database has schema 9 and needs a release that knows 9; this one knows 3: upgrade it",
             database.address(),
             database.name()
         )

@@ -30,7 +30,7 @@ async fn several_nodes_may_open_a_new_database_at_once() {
             assert_eq!(node.get(&address("k")).await.unwrap().version(), Some(first.version));
         }
         assert_eq!(database.run("SELECT count(*) FROM hapax.meta WHERE name = 'store'"), "1");
-        assert_eq!(database.run("SELECT value FROM hapax.meta WHERE name = 'schema'"), "2");
+        assert_eq!(database.run("SELECT value FROM hapax.meta WHERE name = 'schema'"), "3");
     }
 }
 

@@ -68,13 +68,13 @@ pub enum ConfigCommand {
 /// The flags of `hapax routes`.
 #[derive(Debug, Args)]
 pub struct RoutesArgs {
-    /// An access log: NDJSON, or the Common or Combined Log Format
+    /// An access log: NDJSON, Common or Combined Log Format
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// How to print: text, json
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Output::Text, hide_possible_values = true)]
     pub output: Output,
-    /// The configuration; without it hapax.toml in this directory, if there is one
+    /// The configuration [default: hapax.toml]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -106,25 +106,25 @@ pub struct Flags {
     /// Where to listen [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<String>,
-    /// sqlite:FILE, postgres://..., memory: [default: sqlite:hapax.db]
+    /// sqlite:FILE, postgres:... [default: sqlite:hapax.db]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
-    /// Whose key it is: credential, credential:NAME, header:NAME, jwt, ask, single
+    /// Whose key: credential, header:NAME, jwt, ask, single
     #[arg(long, value_name = "KIND")]
     pub scope: Vec<String>,
     /// Requests without a credential share one scope
     #[arg(long)]
     pub anonymous: bool,
-    /// Whether requests need a key [default: required]
-    #[arg(long, value_enum, value_name = "required|optional", hide_possible_values = true)]
+    /// required or optional [default: required]
+    #[arg(long, value_enum, value_name = "NEED", hide_possible_values = true)]
     pub keys: Option<KeysFlag>,
     /// Refuse and replay nothing; only count and log
     #[arg(long)]
     pub observe: bool,
-    /// Whose habits answers follow: ietf, stripe [default: ietf]
+    /// Answer as ietf or as stripe does [default: ietf]
     #[arg(long, value_name = "NAME")]
     pub dialect: Option<String>,
-    /// Where operators look, or "off" [default: 127.0.0.1:9180]
+    /// For operators, or "off" [default: 127.0.0.1:9180]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
     /// Certificate for TLS, PEM
@@ -133,13 +133,13 @@ pub struct Flags {
     /// Its private key, PEM
     #[arg(long, value_name = "FILE")]
     pub tls_key: Option<String>,
-    /// Certificates to trust in an upstream, besides the system's
+    /// Certificates to trust besides the system's, PEM
     #[arg(long, value_name = "FILE")]
     pub upstream_ca: Option<String>,
-    /// Accept another address scheme than the store's: every key in it is forgotten
+    /// Accept a new address scheme: old keys are forgotten
     #[arg(long)]
     pub new_addresses: bool,
-    /// The configuration; without it hapax.toml in this directory, if there is one
+    /// The configuration [default: hapax.toml]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }

@@ -1,9 +1,9 @@
 //! What is logged, and how: one line per event, on standard error.
 //!
 //! Pretty on a terminal, JSON otherwise, both with UTC times. Whatever a caller can put into a value, a line stays one line and
-//! a terminal stays as it was: every control character is escaped on the way out, in one place, after formatting. Keys
-//! and callers are logged as short digests; secrets, bodies and field values are not logged at all, nor is what the crates
-//! we build on have to say about them. What is worth an event is decided where it happens.
+//! a terminal stays as it was: every control character is escaped on the way out, in one place, after formatting. Callers are
+//! logged as short digests; keys, secrets, bodies and field values are not logged at all, nor is what the crates we build on
+//! have to say about them. What is worth an event is decided where it happens.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,6 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use http::HeaderMap;
 use sha2::{Digest, Sha256};
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata, Subscriber};
@@ -201,22 +200,12 @@ fn is_unsafe(letter: char) -> bool {
         || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A key as it may be logged: the first 12 hexadecimal digits of its SHA-256.
+/// A caller's scope as it may be logged and shown: the first 12 hexadecimal digits of its SHA-256.
 ///
-/// An operator who knows the key finds it with `printf %s "$key" | sha256sum | cut -c1-12`.
-#[must_use]
-pub fn digest_of_key(key: &str) -> String {
-    short_digest(key)
-}
-
-/// A caller's scope as it may be logged and shown, in the same form as [`digest_of_key`].
+/// An operator who knows the scope finds it with `printf %s "$scope" | sha256sum | cut -c1-12`.
 #[must_use]
 pub fn digest_of_caller(scope: &str) -> String {
-    short_digest(scope)
-}
-
-fn short_digest(text: &str) -> String {
-    hex(&Sha256::digest(text.as_bytes())[..6])
+    hex(&Sha256::digest(scope.as_bytes())[..6])
 }
 
 /// Bytes as hexadecimal digits. By hand, since ids and digests are written for every request.
@@ -228,53 +217,9 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Something that is passed around but never shown.
-#[derive(Clone, Copy, Default)]
-pub struct Redacted<T>(pub T);
-
-impl<T> fmt::Debug for Redacted<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[redacted]")
-    }
-}
-
-impl<T> fmt::Display for Redacted<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[redacted]")
-    }
-}
-
-/// Header fields as they may be logged: their names, since any value may be a secret.
-#[derive(Clone, Copy)]
-pub struct FieldNames<'h>(pub &'h HeaderMap);
-
-impl fmt::Display for FieldNames<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, name) in self.0.keys().enumerate() {
-            write!(f, "{}{name}", if nth == 0 { "" } else { " " })?;
-        }
-        Ok(())
-    }
-}
-
-impl fmt::Debug for FieldNames<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// Longer ids from outside are not taken over: they stand in every line and every refusal.
-const REQUEST_ID_MAX: usize = 64;
-
 /// Names one request in logs and in refusals.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct RequestId(Id);
-
-#[derive(Clone, PartialEq, Eq, Hash)]
-enum Id {
-    Own(u64),
-    Given(Arc<str>),
-}
+pub struct RequestId(u64);
 
 impl RequestId {
     /// A new id: 16 hexadecimal digits, unlike any other of this process and, but for bad luck, of any other.
@@ -283,35 +228,19 @@ impl RequestId {
         static COUNTED: AtomicU64 = AtomicU64::new(0);
         static SEED: OnceLock<u64> = OnceLock::new();
         let seed = *SEED.get_or_init(random_seed);
-        Self(Id::Own(mixed(seed, COUNTED.fetch_add(1, Ordering::Relaxed))))
+        Self(mixed(seed, COUNTED.fetch_add(1, Ordering::Relaxed)))
     }
 
     /// The id as text, for every request.
     #[must_use]
     pub fn text(&self) -> Arc<str> {
-        match &self.0 {
-            Id::Own(number) => hex(&number.to_be_bytes()).into(),
-            Id::Given(text) => Arc::clone(text),
-        }
-    }
-
-    /// An id from a field of the request, for where the configuration trusts whoever set it.
-    ///
-    /// `None` unless it is short and made of ASCII letters, digits, `-`, `_` and `.`, as every tracing system's ids are.
-    #[must_use]
-    pub fn given(text: &str) -> Option<Self> {
-        let fits = (1..=REQUEST_ID_MAX).contains(&text.len());
-        let plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'));
-        (fits && plain).then(|| Self(Id::Given(text.into())))
+        hex(&self.0.to_be_bytes()).into()
     }
 }
 
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Id::Own(number) => f.write_str(&hex(&number.to_be_bytes())),
-            Id::Given(text) => f.write_str(text),
-        }
+        f.write_str(&hex(&self.0.to_be_bytes()))
     }
 }
 

@@ -16,7 +16,7 @@ use hapax_server::desk::view::{
     AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StatusView,
 };
 use hapax_server::desk::{Desk, DeskError, DeskErrorKind};
-use hapax_server::logs::{self, FieldNames, Format, Redacted, RequestId, Style};
+use hapax_server::logs::{self, Format, RequestId, Style};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -541,27 +541,20 @@ const STYLES: [Style; 3] = [Style::Plain, Style::Coloured, Style::Json];
 
 #[test]
 fn no_secret_reaches_the_log_through_what_we_log() {
-    let mut fields = http::HeaderMap::new();
-    fields.insert("authorization", "Bearer canary-1".parse().unwrap());
-    fields.insert("cookie", "session=canary-2".parse().unwrap());
-    let store = hapax_postgres::Options::new("postgres://hapax:canary-3@localhost/hapax");
-    let token = Access::new(false).with("ops", Role::Operator, "canary-4");
+    let store = hapax_postgres::Options::new("postgres://hapax:canary-1@localhost/hapax");
+    let token = Access::new(false).with("ops", Role::Operator, "canary-2");
     for style in STYLES {
         let text = logged(style, "trace", || {
-            let span = tracing::info_span!("request", id = %RequestId::next(), body = ?Redacted("canary-5"));
-            let _entered = span.enter();
-            tracing::info!(key = logs::digest_of_key("canary-6"), fields = %FieldNames(&fields), "claimed");
-            tracing::info!(fields = ?FieldNames(&fields), body = %Redacted(b"canary-7"), "refused");
             tracing::info!(?store, ?token, "started");
             let callers = Callers::new();
-            callers.count("canary-8", What::Mismatch);
+            callers.count("canary-3", What::Mismatch);
             tracing::info!(?callers, "busy");
             let breaker = Breaker::new(1, PATIENCE);
             breaker.admit().unwrap().report(false);
             tracing::info!(?breaker, "broken");
         });
-        assert_eq!(text.lines().count(), 7, "{text}");
-        assert!(text.contains("authorization") && text.contains("uses known keys"), "{text}");
+        assert_eq!(text.lines().count(), 5, "{text}");
+        assert!(text.contains("started") && text.contains("uses known keys"), "{text}");
         assert!(!text.contains("canary"), "{text}");
     }
 }
@@ -637,13 +630,13 @@ fn only_the_colour_of_the_level_is_ours() {
 #[test]
 fn json_lines_have_utc_times_flat_fields_and_the_request() {
     let text = logged(Style::Json, "info,hapax=debug", || {
-        let _span = tracing::info_span!("request", request_id = %RequestId::given("trace-1").unwrap()).entered();
+        let _span = tracing::info_span!("request", request_id = "r-1").entered();
         tracing::debug!("not for this target");
         tracing::warn!(status = 409, "refused");
     });
     let event: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&event["level"], &event["status"]), (&"WARN".into(), &409.into()));
-    assert_eq!((&event["message"], &event["span"]["request_id"]), (&"refused".into(), &"trace-1".into()));
+    assert_eq!((&event["message"], &event["span"]["request_id"]), (&"refused".into(), &"r-1".into()));
     assert!(event["timestamp"].as_str().unwrap().ends_with('Z'), "{text}");
 }
 
@@ -662,10 +655,10 @@ fn a_filter_or_format_that_is_none_is_refused() {
 }
 
 #[test]
-fn a_key_is_logged_as_the_start_of_its_sha256() {
+fn a_caller_is_logged_as_the_start_of_its_sha256() {
     // printf %s order-1 | sha256sum | cut -c1-12
-    assert_eq!(logs::digest_of_key("order-1"), "0bafe22156d2");
-    assert_ne!(logs::digest_of_key("order-1"), logs::digest_of_key("order-2"));
+    assert_eq!(logs::digest_of_caller("order-1"), "0bafe22156d2");
+    assert_ne!(logs::digest_of_caller("order-1"), logs::digest_of_caller("order-2"));
 }
 
 #[test]
@@ -673,8 +666,4 @@ fn request_ids_are_short_and_never_the_same() {
     let ids: BTreeSet<String> = (0..100_000).map(|_| RequestId::next().to_string()).collect();
     assert_eq!(ids.len(), 100_000);
     assert!(ids.iter().all(|id| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit())));
-    for bad in ["", "a b", "a\nb", "ä", "<script>", &"a".repeat(65)] {
-        assert!(RequestId::given(bad).is_none(), "{bad:?}");
-    }
-    assert_eq!(RequestId::given("00-abc_1.2").unwrap().to_string(), "00-abc_1.2");
 }

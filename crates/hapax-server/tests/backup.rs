@@ -141,7 +141,7 @@ fn a_restore_keeps_the_old_file_and_replays_what_the_backup_holds() {
     assert_eq!(node.send(&pay("k-2")).status, 201);
     // What was not moved from the log into the file must not be lost with it.
     node.hapax.kill_9();
-    let said = done(node.hapax.dir(), &["restore", "copy.db", "--reason", "disk lost"]);
+    let said = done(node.hapax.dir(), &["restore", "copy.db", "--reason", "disk lost", "--as", "ana"]);
     assert!(said.contains("Restored hapax.db from copy.db.") && said.contains("A fence stands"), "{said}");
     let kept = files(&node, "before-restore");
     assert_eq!(kept.len(), 1, "{kept:?}");
@@ -151,8 +151,7 @@ fn a_restore_keeps_the_old_file_and_replays_what_the_backup_holds() {
     let replay = node.send(&pay("k-1"));
     assert_eq!((replay.status, &replay.body, replay.header("idempotent-replayed")), (201, &first.body, Some("true")));
     let store = Connection::open(node.hapax.dir().join("hapax.db")).unwrap();
-    let sql =
-        "SELECT count(*) FROM hapax_note WHERE what = 'restore' AND reason = 'disk lost' AND who LIKE 'somebody@%'";
+    let sql = "SELECT count(*) FROM hapax_note WHERE what = 'restore' AND reason = 'disk lost' AND who = 'ana'";
     assert_eq!(store.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap(), 1, "it is in the audit log");
 }
 
@@ -321,6 +320,17 @@ fn a_fence_is_raised_shown_and_lifted(kept: Kept) {
     assert!(fence(&["--lift", "--reason", "compared with the ledger"]).starts_with("The fence is lifted."));
     assert_eq!(fence(&["--show"]), "No fence stands.\n");
     assert_eq!(fence(&["--lift", "--reason", "again"]), "No fence stands; nothing to lift.\n");
+    fence(&["--raise", "--since", "2024-11-15", "--reason", "drill", "--as", "ana of the night shift"]);
+    let audit = Command::new(env!("CARGO_BIN_EXE_hapax"))
+        .args(["audit", "--store", &url, "--output", "json"])
+        .current_dir(directory)
+        .env_clear()
+        .output()
+        .unwrap();
+    let audit: serde_json::Value = serde_json::from_slice(&audit.stdout).unwrap();
+    let who = |nth: usize| audit["notes"][nth]["who"].as_str().unwrap();
+    assert_eq!(who(0), "ana of the night shift");
+    assert!(who(1).starts_with("uid ") && who(1).contains('@'), "{audit}");
 }
 
 fn a_fence_is_not_raised_or_lifted_without_what_it_needs(kept: Kept) {

@@ -85,6 +85,7 @@ on_every_store! {
     a_purge_takes_away_what_it_was_shown
     an_id_is_purged_or_says_why_not
     every_change_is_in_the_audit_log
+    notes_are_found_by_the_first_digits_of_an_id_that_is_gone
     the_status_counts_and_judges
 }
 
@@ -273,6 +274,8 @@ async fn a_cursor_is_good_for_its_own_filter_only(rig: Rig) {
         assert_eq!(kind, DeskErrorKind::Invalid, "{text}");
         assert_eq!(message, "the cursor does not belong to this filter; begin again without it");
     }
+    let later = Filter { since: Some("2001-01-01".into()), ..filter };
+    assert!(rig.desk.list(&later, Some(&cursor), 1).await.is_ok(), "how long ago something was changes meanwhile");
     let other = rig.desk.list(&states(&["dead"]), Some(&cursor), 1).await;
     assert_eq!(refused(other).0, DeskErrorKind::Invalid);
 }
@@ -526,6 +529,38 @@ async fn every_change_is_in_the_audit_log(rig: Rig) {
     assert_eq!(rig.desk.audit(Some(&first), None, 10).await.unwrap().notes, std::slice::from_ref(resolved));
     assert_eq!(rig.desk.audit(Some(&first[..8]), None, 10).await.unwrap().notes, std::slice::from_ref(resolved));
     assert_eq!(refused(rig.desk.audit(Some("k-1"), None, 10).await).0, DeskErrorKind::Invalid);
+}
+
+async fn notes_are_found_by_the_first_digits_of_an_id_that_is_gone(rig: Rig) {
+    use hapax_core::journal::{About, Journal as _, Note};
+    let note = |key: &str, what: &str| Note {
+        who: "ana".into(),
+        what: what.into(),
+        about: Some(About::new(&address("http", "alice", key), 1)),
+        before: None,
+        after: None,
+        reason: "r".into(),
+        detail: String::new(),
+    };
+    for nth in 0..3 {
+        rig.store.note(&note("gone", &format!("gone-{nth}"))).await.unwrap();
+        rig.store.note(&note("other", "other")).await.unwrap();
+        rig.store.note(&Note { about: None, ..note("store", "store") }).await.unwrap();
+    }
+    let id = address("http", "alice", "gone").id().to_string();
+    let what = async |digits: &str, before: Option<u64>, limit: u32| {
+        let page = rig.desk.audit(Some(digits), before, limit).await.unwrap();
+        (page.notes.into_iter().map(|note| note.what).collect::<Vec<_>>(), page.next)
+    };
+    for digits in [&id[..8], &id[..31], &id.to_uppercase()[..63], &id] {
+        assert_eq!(what(digits, None, 10).await, (vec!["gone-2".into(), "gone-1".into(), "gone-0".into()], None));
+        let (first, next) = what(digits, None, 2).await;
+        assert_eq!(first, ["gone-2", "gone-1"]);
+        assert_eq!(what(digits, next, 2).await, (vec!["gone-0".into()], None));
+    }
+    let another = if id.starts_with('0') { "10000000" } else { "00000000" };
+    assert_eq!(what(another, None, 10).await, (vec![], None));
+    assert_eq!(refused(rig.desk.audit(Some(&id[..7]), None, 10).await).0, DeskErrorKind::Invalid);
 }
 
 async fn the_status_counts_and_judges(rig: Rig) {

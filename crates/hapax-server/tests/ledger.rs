@@ -146,7 +146,7 @@ fn what_the_ledger_decides_is_resolved_and_replayed(kept: Kept) {
     }
     let ledger =
         "key,status,body\npaid,paid,\"{\"\"id\"\":\"\"p-1\"\"}\"\ndeclined,declined,card expired\nvoid,void,\n";
-    let arguments = with(&[&BY_KEY, &STATUS, &APPLY, &["--answer-body-column", "body"]]);
+    let arguments = with(&[&BY_KEY, &STATUS, &APPLY, &["--answer-body-column", "body", "--as", "ana"]]);
     let done = reconcile(&node, "p.csv", ledger, &arguments);
     assert_eq!(done.code, Some(0), "{}{}", done.stdout, done.stderr);
     assert_eq!(done.json()["counts"]["resolved"], 3);
@@ -165,10 +165,16 @@ fn what_the_ledger_decides_is_resolved_and_replayed(kept: Kept) {
     assert_eq!((again.code, again.json()["counts"]["resolved"].as_u64()), (Some(0), Some(0)), "{}", again.stdout);
     if kept == Kept::Sqlite {
         let store = rusqlite::Connection::open(node.hapax.dir().join("hapax.db")).unwrap();
-        let sql = "SELECT count(*) FROM hapax_note WHERE what = 'resolve' AND reason = 'provider''s export'
-                   AND detail = 'by the ledger p.csv' AND before = 3";
-        let notes: i64 = store.query_row(sql, [], |row| row.get(0)).unwrap();
-        assert_eq!(notes, 3, "each is in the audit log");
+        let sql = "SELECT detail FROM hapax_note WHERE what = 'resolve' AND reason = 'provider''s export'
+                   AND who = 'ana' AND before = 3 ORDER BY key DESC";
+        let mut select = store.prepare(sql).unwrap();
+        let notes: Vec<String> = select.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+        let expected = [
+            "did not happen; by the ledger p.csv",
+            "happened; answer 201 with 12 bytes; by the ledger p.csv",
+            "declined; answer 402 with 12 bytes; by the ledger p.csv",
+        ];
+        assert_eq!(notes, expected, "each is in the audit log, with the verdict and the answer");
     }
 }
 
@@ -419,6 +425,11 @@ fn what_cannot_be_compared_is_a_usage_error_with_a_next_step() {
     refused("p.csv", &with(&[&key, &["--apply", "--reason", "x"]]), "--answer-status");
     refused("p.csv", &with(&[&key, &["--apply", "--reason", " ", "--answer-status", "200"]]), "1 to 1000 characters");
     refused("p.csv", &with(&[&key, &["--answer-status", "99"]]), "99");
+    refused("p.csv", &with(&[&key, &["--as", " "]]), "1 to 128 bytes");
+    for status in ["204", "205", "304"] {
+        let body = ["--answer-status", status, "--answer-body-column", "status"];
+        refused("p.csv", &with(&[&key, &body]), &format!("an answer {status} has no body; leave out"));
+    }
     refused("p.csv", &with(&[&key, &["--since", "yesterday"]]), "is no time");
     refused("p.csv", &with(&[&key, &["--since", "1h", "--until", "2h"]]), "window is empty");
     refused("p.csv", &with(&[&key, &["--settle-after", "10"]]), "with a unit");

@@ -24,12 +24,17 @@ on_both_stores! {
     records_are_listed_in_every_form
     what_is_pasted_is_found_and_shown
     a_verdict_is_what_clients_get
+    a_record_is_found_alike_with_and_without_a_terminal
+    what_is_ambiguous_is_named_and_not_changed
+    times_are_said_as_moments_or_by_how_long_ago
+    notes_outlive_their_record_and_are_found_by_what_stands_in_them
     what_cannot_be_resolved_says_why_with_a_stable_code
     a_given_up_request_is_a_failure_from_then_on
     a_purge_by_filter_is_counted_first
     a_purged_key_runs_again_only_where_that_was_said
     tail_follows_what_is_unfinished_until_it_is_interrupted
     a_person_at_a_terminal_is_asked
+    who_says_no_ends_the_command_with_1_and_a_program_gets_json
     a_store_that_is_not_there_is_not_made
     every_command_works_through_a_node
 }
@@ -338,6 +343,159 @@ fn a_verdict_is_what_clients_get(kept: Kept) {
     assert_eq!(failed(&node, &["audit", "no-such-key"]).0, 3);
 }
 
+/// Labels by which records are found.
+const LABELS: &str = "[defaults]\nlabels = { order = \"request:/order\" }\n";
+
+/// A payment for that order, whose answer was lost. Returns the id that the client saw in the refusal.
+fn lose_order(node: &Node, key: &str, order: &str) -> String {
+    node.ledger.next(key, Behaviour::Drop);
+    let sent = node::unkeyed(&format!("{{\"order\":\"{order}\"}}")).header("Idempotency-Key", key);
+    node.send(&sent).json()["request_id"].as_str().unwrap().to_owned()
+}
+
+fn a_record_is_found_alike_with_and_without_a_terminal(kept: Kept) {
+    let node = start_with(kept, |builder| builder.with_config(LABELS));
+    let resolve = |text: &str, more: &[&str]| {
+        command(&node, &[&["keys", "resolve", text, "--happened", "--reason", "x"], more].concat())
+    };
+    // By key, by id, by its first digits, by request id, by name and value of a label, by its value alone.
+    for (nth, by) in ["key", "id", "digits", "request", "label", "value", "scope"].into_iter().enumerate() {
+        for with_terminal in [true, false] {
+            let (key, order) = (format!("{by}-{with_terminal}"), format!("o-{nth}-{with_terminal}"));
+            let request_id = lose_order(&node, &key, &order);
+            let record = json(&node, &["keys", "show", &key]);
+            let (id, scope) = (record["id"].as_str().unwrap(), record["scope"].as_str().unwrap());
+            let (text, more) = match by {
+                "key" => (key.clone(), vec![]),
+                "id" => (id.to_owned(), vec![]),
+                "digits" => (id[..8].to_uppercase(), vec![]),
+                "request" => (request_id, vec![]),
+                "label" => (format!("order={order}"), vec![]),
+                "value" => (order, vec![]),
+                _ => (key.clone(), vec!["--scope", scope]),
+            };
+            let (code, told) = if with_terminal {
+                terminal::run(resolve(&text, &more), 80, "y\n")
+            } else {
+                let output = resolve(&text, &more).output().unwrap();
+                (output.status.code(), format!("{}{}", self::text(&output.stdout), self::text(&output.stderr)))
+            };
+            assert_eq!(code, Some(0), "by {by}, with a terminal: {with_terminal}: {told}");
+            assert!(told.contains(&format!("completed: {key} of ")), "{told}");
+        }
+    }
+    assert_eq!(json(&node, &["audit"])["notes"].as_array().unwrap().len(), 14);
+}
+
+fn what_is_ambiguous_is_named_and_not_changed(kept: Kept) {
+    let node = start_with(kept, |builder| builder.with_config(LABELS));
+    for key in ["k-1", "k-2"] {
+        lose_order(&node, key, "o-1");
+    }
+    let ids = ["k-1", "k-2"].map(|key| json(&node, &["keys", "show", key])["id"].as_str().unwrap().to_owned());
+    for text in ["o-1", "order=o-1"] {
+        let resolve = ["keys", "resolve", text, "--did-not-happen", "--reason", "x"];
+        let (code, told) = failed(&node, &resolve);
+        assert_eq!(code, 4, "{told}");
+        let (asked, shown) = terminal::run(command(&node, &resolve), 80, "y\n");
+        assert_eq!(asked, Some(4), "{shown}");
+        let (purged, _) = failed(&node, &["keys", "purge", text, "--reason", "x"]);
+        assert_eq!(purged, 4);
+        for id in &ids {
+            assert!(told.contains(id) && shown.contains(id), "{told}{shown}");
+        }
+    }
+    assert_eq!(records(&json(&node, &["keys", "list", "--state", "unknown"])).len(), 2, "nothing was changed");
+    assert!(json(&node, &["audit"])["notes"].as_array().unwrap().is_empty());
+}
+
+fn times_are_said_as_moments_or_by_how_long_ago(kept: Kept) {
+    let node = start(kept);
+    for key in ["k-1", "k-2", "k-3"] {
+        complete(&node, key);
+    }
+    let count = |more: &[&str]| records(&json(&node, &[&["keys", "list"], more].concat())).len();
+    assert_eq!((count(&["--since", "24h"]), count(&["--since", "7d"]), count(&["--since", "1h30m"])), (3, 3, 3));
+    assert_eq!((count(&["--until", "24h"]), count(&["--until", "0s"])), (0, 3));
+    assert_eq!((count(&["--since", "2001-01-01", "--until", "1h"]), count(&["--since", "2001-01-01"])), (0, 3));
+    // The cursor goes on, though 24 hours ago is a moment later by then.
+    let first = json(&node, &["keys", "list", "--since", "24h", "--limit", "2"]);
+    let next = first["next"].as_str().unwrap();
+    let rest = json(&node, &["keys", "list", "--since", "24h", "--limit", "2", "--after", next]);
+    assert_eq!((records(&first).len(), records(&rest).len()), (2, 1));
+    let purge = json(&node, &["keys", "purge", "--since", "1d", "--dry-run"]);
+    assert_eq!(purge["matched"].as_u64(), Some(3));
+    for bad in ["yesterday", "24", "-1h", ""] {
+        let (code, told) = failed(&node, &["keys", "list", &format!("--since={bad}")]);
+        assert_eq!((code, told.contains("`--since` is no time; write 2026-01-31")), (2, true), "{bad}: {told}");
+        assert_eq!(failed(&node, &["keys", "purge", &format!("--until={bad}"), "--reason", "x", "--yes"]).0, 2);
+    }
+}
+
+fn notes_outlive_their_record_and_are_found_by_what_stands_in_them(kept: Kept) {
+    let config = "[background]\nreap_every = \"200ms\"\n";
+    let node = start_with(kept, |builder| builder.with_config(config));
+    lose(&node, "k-1");
+    lose(&node, "k-2");
+    let record = json(&node, &["keys", "show", "k-1"]);
+    let (id, scope) = (record["id"].as_str().unwrap(), record["scope"].as_str().unwrap());
+    for key in ["k-1", "k-2"] {
+        said(&node, &["keys", "resolve", key, "--happened", "--reason", "paid"]);
+        said(&node, &["keys", "purge", key, "--allow-rerun", "--reason", "not paid after all"]);
+    }
+    until("the record is gone", SOON, || hapax(&node, &["keys", "show", "k-1"]).status.code() == Some(3));
+    let digits = id[..8].to_uppercase();
+    for names in [&[id][..], &[&id[..20]], &[&digits], &["k-1"], &["k-1", "--scope", scope]] {
+        let notes = json(&node, &[&["audit"], names].concat());
+        let what: Vec<&str> =
+            notes["notes"].as_array().unwrap().iter().map(|note| note["what"].as_str().unwrap()).collect();
+        assert_eq!(what, ["purge", "resolve"], "{names:?}");
+        assert!(notes["notes"].as_array().unwrap().iter().all(|note| note["id"] == id), "{names:?}");
+        let first = json(&node, &[&["audit", "--limit", "1"], names].concat());
+        let before = first["next"].as_u64().unwrap().to_string();
+        let older = json(&node, &[&["audit", "--limit", "1", "--before", &before], names].concat());
+        assert_eq!((&first["notes"][0]["what"], &older["notes"][0]["what"]), (&"purge".into(), &"resolve".into()));
+    }
+    assert_eq!(failed(&node, &["audit", "k-1", "--scope", "eve"]).0, 3);
+    assert_eq!(failed(&node, &["audit", "--scope", scope]).0, 2, "a scope alone names no record");
+    let (code, told) = failed(&node, &["audit", "deadbeef"]);
+    assert_eq!((code, told.contains("no note about one")), (3, true), "{told}");
+}
+
+#[test]
+fn a_search_through_very_many_notes_stops_and_says_where_to_go_on() {
+    let node = start(Kept::Sqlite);
+    let store = rusqlite::Connection::open(node.hapax.dir().join("hapax.db")).unwrap();
+    // What purges of the last years have left, and behind all of it a note about a record that is gone.
+    let sql = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100001)
+               INSERT INTO hapax_note (at, who, what, id, scope, key, attempt, reason, detail)
+               SELECT i, 'ana', 'purge', randomblob(32), 'c:1', iif(i = 1, 'k-1', 'k-' || (i + 1)), 1, 'r', '' FROM n";
+    store.execute(sql, []).unwrap();
+    let (code, told) = failed(&node, &["audit", "k-1"]);
+    assert_eq!(code, 3);
+    assert!(told.contains("none of the 100000 notes that were read is about one; go on with --before 2"), "{told}");
+    assert_eq!(json(&node, &["audit", "k-1", "--before", "2"])["notes"].as_array().unwrap().len(), 1);
+    assert_eq!(json(&node, &["audit", "k-100002"])["notes"].as_array().unwrap().len(), 1, "the newest");
+}
+
+#[test]
+fn who_acts_is_the_user_by_name_or_else_by_number() {
+    let node = start(Kept::Sqlite);
+    let number = String::from_utf8(Command::new("id").arg("-u").output().unwrap().stdout).unwrap();
+    let by_number = format!("uid {}@", number.trim());
+    for (variable, value, expected) in [("USER", "ana", "ana@"), ("LOGNAME", "ben", "ben@"), ("USER", "", &by_number)] {
+        lose(&node, expected);
+        let mut command = command(&node, &["keys", "resolve", expected, "--give-up", "--reason", "x"]);
+        assert!(command.env_remove("USER").env(variable, value).status().unwrap().success());
+        let audit = json(&node, &["audit", expected]);
+        assert!(audit["notes"][0]["who"].as_str().unwrap().starts_with(expected), "{audit}");
+    }
+    for name in ["", "  ", &"x".repeat(129)] {
+        let (code, told) = failed(&node, &["keys", "resolve", "k", "--give-up", "--reason", "x", "--as", name]);
+        assert_eq!((code, told.contains("1 to 128 bytes")), (2, true), "{told}");
+    }
+}
+
 fn what_cannot_be_resolved_says_why_with_a_stable_code(kept: Kept) {
     let node = start(kept);
     complete(&node, "done");
@@ -469,7 +627,7 @@ fn a_person_at_a_terminal_is_asked(kept: Kept) {
     lose(&node, &format!("long-{}", "x".repeat(200)));
     let purge = || command(&node, &["keys", "purge", "--state", "completed", "--allow-rerun", "--reason", "x"]);
     let (code, shown) = terminal::run(purge(), 80, "n\n");
-    assert_eq!(code, Some(0), "{shown}");
+    assert_eq!(code, Some(1), "{shown}");
     assert!(shown.contains("1 records match. Their requests may RUN AGAIN. Take their answers away? [y/N]"), "{shown}");
     assert!(shown.contains("nothing was changed"), "{shown}");
     let (code, shown) = terminal::run(purge(), 80, "y\n");
@@ -486,8 +644,32 @@ fn a_person_at_a_terminal_is_asked(kept: Kept) {
     let resolve =
         command(&node, &["keys", "resolve", &format!("long-{}", "x".repeat(200)), "--give-up", "--reason", "x"]);
     let (code, shown) = terminal::run(resolve, 80, "no\n");
-    assert_eq!((code, shown.contains("Record it as give-up?")), (Some(0), true), "{shown}");
+    assert_eq!((code, shown.contains("Record it as give-up?")), (Some(1), true), "{shown}");
     assert_eq!(records(&json(&node, &["keys", "list", "--state", "unknown"])).len(), 1, "nothing was changed");
+}
+
+fn who_says_no_ends_the_command_with_1_and_a_program_gets_json(kept: Kept) {
+    let node = start(kept);
+    complete(&node, "k-1");
+    lose(&node, "k-2");
+    let resolve = ["keys", "resolve", "k-2", "--happened", "--reason", "x", "--output", "json"];
+    let purge = ["keys", "purge", "--state", "completed", "--reason", "x", "--output", "json"];
+    // An end of the input is no yes either.
+    for typed in ["n\n", "\n", "\u{4}"] {
+        let (code, seen, piped) = terminal::run_piped(command(&node, &resolve), typed);
+        let change: Value = serde_json::from_str(&piped).unwrap_or_else(|error| panic!("{error}: {piped:?}"));
+        assert_eq!((code, change["changed"].as_bool()), (Some(1), Some(false)), "{seen}");
+        assert_eq!((change["before"].as_str(), change["record"]["key"].as_str()), (Some("unknown"), Some("k-2")));
+        assert!(seen.contains("[y/N]"), "{seen}");
+        let (code, seen, piped) = terminal::run_piped(command(&node, &purge), typed);
+        let view: Value = serde_json::from_str(&piped).unwrap_or_else(|error| panic!("{error}: {piped:?}"));
+        assert_eq!((code, view["matched"].as_u64()), (Some(1), Some(1)), "{seen}");
+        assert_eq!(view["dry_run"].as_bool(), Some(true), "it was only counted");
+    }
+    assert!(json(&node, &["audit"])["notes"].as_array().unwrap().is_empty(), "nothing was changed");
+    let (code, _, piped) = terminal::run_piped(command(&node, &resolve), "y\n");
+    let change: Value = serde_json::from_str(&piped).unwrap();
+    assert_eq!((code, change["changed"].as_bool()), (Some(0), Some(true)));
 }
 
 fn a_store_that_is_not_there_is_not_made(kept: Kept) {
@@ -555,8 +737,14 @@ fn every_help_fits_a_terminal_and_every_command_has_a_page() {
         alone(command.args(arguments), directory.path());
         command.output().unwrap()
     };
-    let commands: [&[&str]; 16] = [
+    let commands: [&[&str]; 22] = [
         &[],
+        &["proxy"],
+        &["config"],
+        &["config", "check"],
+        &["config", "show"],
+        &["config", "default"],
+        &["routes"],
         &["status"],
         &["keys"],
         &["keys", "list"],
@@ -636,6 +824,8 @@ fn every_command_works_through_a_node(kept: Kept) {
     assert!(code == 0 && shown.contains("\nunknown   1, the oldest since "), "{shown}");
     let (code, shown, _) = by_file(&["keys", "list", "--state", "unknown", "--output", "json"]);
     assert_eq!((code, records(&serde_json::from_str(&shown).unwrap())), (0, vec![("k-1".into(), "unknown".into())]));
+    let (code, shown, told) = viewing(&["keys", "list", "--since", "24h", "--output", "json"]);
+    assert_eq!((code, records(&serde_json::from_str(&shown).unwrap()).len()), (0, 2), "{told}");
     let (code, shown, _) = by_name(&["keys", "show", "k-2", "--body"]);
     assert!(code == 0 && shown.contains("\"method\":\"POST\""), "{shown}");
     let resolve = ["keys", "resolve", "k-1", "--happened", "--status", "201", "--reason", "x"];
@@ -656,6 +846,12 @@ fn every_command_works_through_a_node(kept: Kept) {
     let (code, shown, _) = by_name(&["audit", "--output", "json"]);
     let audit: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!((code, audit["notes"].as_array().unwrap().len()), (0, 2));
+    let (code, shown, told) = viewing(&["audit", &audit["notes"][1]["id"].as_str().unwrap()[..8], "--output", "json"]);
+    let about: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((code, &about["notes"]), (0, &serde_json::json!([audit["notes"][1]])), "{told}");
+    let (code, shown, _) = viewing(&["audit", "k-2", "--output", "json"]);
+    let about: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((code, &about["notes"]), (0, &serde_json::json!([audit["notes"][0]])), "there or gone");
     assert!(audit["notes"][0]["who"].as_str().unwrap().contains("ana@"), "{shown}");
     assert_eq!(node.send(&pay("k-1")).status, 201);
 

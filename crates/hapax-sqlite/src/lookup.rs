@@ -1,9 +1,10 @@
 //! Looking without an address, for people: by the first digits of an id, and how many records there are.
 //!
-//! Both read an index and never the table. What a store must be able to do for hapax itself is in `reader.rs`.
+//! All read an index and never the table. What a store must be able to do for hapax itself is in `reader.rs`.
 
 use hapax_core::address::Id;
 use hapax_core::clock::Now;
+use hapax_core::journal::{NoteScan, Noted};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
 use hapax_core::store::{Damaged, Entry, Page, StoreError};
 use rusqlite::{Connection, params};
@@ -23,6 +24,18 @@ impl Sqlite {
         let question = Question::Between { first: *first, last: *last, limit, reply };
         self.ask(question, "between").await?;
         answer.await.map_err(|_| failure::stopped("between"))?
+    }
+
+    /// Notes about records whose ids lie between these two, both included, newest first, also where the records are gone.
+    /// `query` says older than which and how many; what it is about does not count.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn notes_between(&self, first: &Id, last: &Id, query: &NoteScan) -> Result<Vec<Noted>, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let question = Question::NotesBetween { first: *first, last: *last, query: query.clone(), reply };
+        self.ask(question, "notes").await?;
+        answer.await.map_err(|_| failure::stopped("notes"))?
     }
 
     /// About how many records there are: never fewer, and more where some were deleted between others.

@@ -7,6 +7,8 @@ use hapax_core::journal::{About, Note, NoteScan, Noted};
 use hapax_core::record::State;
 use rusqlite::{Connection, Row, params};
 
+const COLUMNS: &str = "number, at, who, what, id, scope, key, attempt, before, after, reason, detail";
+
 /// Adds a note, inside whatever transaction the connection is in.
 pub(crate) fn keep(connection: &Connection, note: &Note, now: Timestamp) -> rusqlite::Result<()> {
     let about = note.about.as_ref();
@@ -34,21 +36,37 @@ pub(crate) fn keep(connection: &Connection, note: &Note, now: Timestamp) -> rusq
 /// Notes, newest first.
 pub(crate) fn find(connection: &Connection, query: &NoteScan) -> rusqlite::Result<Vec<Noted>> {
     let before = query.before.map_or(i64::MAX, |before| i64::try_from(before).unwrap_or(i64::MAX));
-    let columns = "number, at, who, what, id, scope, key, attempt, before, after, reason, detail";
     match &query.about {
         Some(id) => connection
             .prepare_cached(&format!(
-                "SELECT {columns} FROM hapax_note WHERE id = ?1 AND number < ?2 ORDER BY number DESC LIMIT ?3"
+                "SELECT {COLUMNS} FROM hapax_note WHERE id = ?1 AND number < ?2 ORDER BY number DESC LIMIT ?3"
             ))?
             .query_map(params![id.as_bytes(), before, query.count()], read)?
             .collect(),
         None => connection
             .prepare_cached(&format!(
-                "SELECT {columns} FROM hapax_note WHERE number < ?1 ORDER BY number DESC LIMIT ?2"
+                "SELECT {COLUMNS} FROM hapax_note WHERE number < ?1 ORDER BY number DESC LIMIT ?2"
             ))?
             .query_map(params![before, query.count()], read)?
             .collect(),
     }
+}
+
+/// Notes about records whose ids lie between these two, newest first. By the index: there may be many notes, and few of these.
+pub(crate) fn find_between(
+    connection: &Connection,
+    first: &Id,
+    last: &Id,
+    query: &NoteScan,
+) -> rusqlite::Result<Vec<Noted>> {
+    let before = query.before.map_or(i64::MAX, |before| i64::try_from(before).unwrap_or(i64::MAX));
+    connection
+        .prepare_cached(&format!(
+            "SELECT {COLUMNS} FROM hapax_note INDEXED BY hapax_note_about
+             WHERE id IS NOT NULL AND id BETWEEN ?1 AND ?2 AND number < ?3 ORDER BY number DESC LIMIT ?4"
+        ))?
+        .query_map(params![first.as_bytes(), last.as_bytes(), before, query.count()], read)?
+        .collect()
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Noted> {

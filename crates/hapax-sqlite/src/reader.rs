@@ -22,6 +22,7 @@ pub(crate) enum Question {
     Get { id: Id, reply: oneshot::Sender<Result<(Option<OwnedRow>, Now), StoreError>> },
     Scan { query: Scan, reply: oneshot::Sender<Result<Page, StoreError>> },
     Notes { query: NoteScan, reply: oneshot::Sender<Result<Vec<Noted>, StoreError>> },
+    NotesBetween { first: Id, last: Id, query: NoteScan, reply: oneshot::Sender<Result<Vec<Noted>, StoreError>> },
     Between { first: Id, last: Id, limit: u32, reply: oneshot::Sender<Result<Page, StoreError>> },
     Count { reply: oneshot::Sender<Result<u64, StoreError>> },
 }
@@ -49,6 +50,10 @@ impl Reader {
                     let found = notes::find(&self.connection, &query);
                     let _ = reply.send(found.map_err(|error| failure::of_statement("notes", error)));
                 }
+                Question::NotesBetween { first, last, query, reply } => {
+                    let found = notes::find_between(&self.connection, &first, &last, &query);
+                    let _ = reply.send(found.map_err(|error| failure::of_statement("notes", error)));
+                }
                 Question::Between { first, last, limit, reply } => {
                     let _ = reply.send(lookup::between(&self.connection, &first, &last, limit, self.time.now()));
                 }
@@ -72,7 +77,7 @@ pub(crate) fn scan(connection: &Connection, query: &Scan, now: Now) -> Result<Pa
     let failed = |error| failure::of_statement("scan", error);
     let by_due = walks_due_index(query);
     let after = query.after.as_ref().map_or(Ok((i64::MIN, i64::MIN)), |cursor| read_cursor(cursor, by_due))?;
-    let mut statement = connection.prepare_cached(&select(by_due)).map_err(failed)?;
+    let mut statement = connection.prepare_cached(&select(query, by_due)).map_err(failed)?;
     let due_max = query.due.map_or(i64::MAX, |due| codec::column(Some(due.by(now))).unwrap_or(i64::MAX));
     let mut rows =
         if by_due { statement.query(params![after.0, after.1, due_max]) } else { statement.query(params![after.1]) }
@@ -103,17 +108,23 @@ fn walks_due_index(query: &Scan) -> bool {
     query.due.is_some() || unfinished
 }
 
-fn select(by_due: bool) -> String {
-    if by_due {
+/// By due time each state is a range of the index, already in order; SQLite merges them as they are read. States that no
+/// release writes are looked for as well: somebody must see such a record.
+fn select(query: &Scan, by_due: bool) -> String {
+    if !by_due {
+        return format!("SELECT 0, seq, {COLUMNS} FROM hapax_record WHERE seq > ?1 ORDER BY seq");
+    }
+    let wanted = |state: &State| query.states.is_empty() || query.states.contains(state);
+    let known = State::ALL.into_iter().filter(wanted).map(|state| format!("state = {}", state.number()));
+    let foreign = ["state < 1", "state > 6"].map(str::to_owned);
+    let ranges = known.chain(foreign).map(|range| {
         format!(
             "SELECT coalesce(due_at, -1), seq, {COLUMNS} FROM hapax_record INDEXED BY hapax_due
-             WHERE (due_at IS NOT NULL OR state < 5) AND coalesce(due_at, -1) BETWEEN ?1 AND ?3
-               AND (coalesce(due_at, -1) > ?1 OR seq > ?2)
-             ORDER BY coalesce(due_at, -1), seq"
+             WHERE (due_at IS NOT NULL OR state < 5) AND {range} AND coalesce(due_at, -1) BETWEEN ?1 AND ?3
+               AND (coalesce(due_at, -1) > ?1 OR seq > ?2)"
         )
-    } else {
-        format!("SELECT 0, seq, {COLUMNS} FROM hapax_record WHERE seq > ?1 ORDER BY seq")
-    }
+    });
+    ranges.collect::<Vec<_>>().join(" UNION ALL ") + " ORDER BY 1, 2"
 }
 
 /// A first look at the small columns, so that the body of a row that cannot match is not read.
@@ -156,4 +167,41 @@ fn read_cursor(cursor: &Cursor, by_due: bool) -> Result<Place, StoreError> {
     .ok_or_else(|| {
         StoreError::new("scan", ErrorKind::Invalid, "the cursor does not belong to this scan; start again without it")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, schema};
+
+    /// How SQLite means to read a scan, a line per step.
+    fn plan(query: &Scan) -> Vec<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::new(dir.path().join("hapax.db"));
+        let mut connection = schema::connect(&options).unwrap();
+        schema::prepare(&mut connection, &options).unwrap();
+        let sql = format!("EXPLAIN QUERY PLAN {}", select(query, walks_due_index(query)));
+        let mut statement = connection.prepare(&sql).unwrap();
+        let lines = statement.query_map([0, 0, 0], |row| row.get(3)).unwrap();
+        lines.collect::<rusqlite::Result<_>>().unwrap()
+    }
+
+    #[test]
+    fn each_state_is_a_range_of_the_due_index_in_order() {
+        for states in [vec![State::Running], vec![State::Unknown, State::Dead], Vec::new()] {
+            let query = Scan { due: Some(hapax_core::store::Due::Now), states: states.clone(), ..Scan::default() };
+            let count = if states.is_empty() { State::ALL.len() } else { states.len() };
+            let plan = plan(&query);
+            let ranges = plan.iter().filter(|line| line.contains("hapax_due (state=? AND <expr>>? AND <expr><?)"));
+            assert_eq!(ranges.count(), count, "{plan:#?}");
+            let sorted = plan.iter().filter(|line| line.contains("TEMP B-TREE")).count();
+            assert_eq!(sorted, 2, "only what no release writes, which is not there: {plan:#?}");
+            assert!(!plan.iter().any(|line| line.contains("SCAN")), "{plan:#?}");
+        }
+    }
+
+    #[test]
+    fn every_state_is_a_number_that_the_ranges_know() {
+        assert!(State::ALL.iter().all(|state| (1..=6).contains(&state.number())));
+    }
 }

@@ -29,10 +29,11 @@ struct Migration {
 const MIGRATIONS: &[Migration] = &[
     Migration { number: 1, min_reader: 1, sql: include_str!("migrations/0001_records.sql") },
     Migration { number: 2, min_reader: 1, sql: include_str!("migrations/0002_notes.sql") },
+    Migration { number: 3, min_reader: 1, sql: include_str!("migrations/0003_due_by_state.sql") },
 ];
 
 /// The schema this release reads and writes.
-const SCHEMA: i64 = 2;
+const SCHEMA: i64 = 3;
 
 /// A connection set up as every connection of this store is: durable, patient, its log moved by `checkpoint.rs`.
 pub(crate) fn connect(options: &Options) -> Result<Connection, StoreError> {

@@ -75,7 +75,7 @@ fn a_newer_schema_is_refused_and_one_that_this_release_can_read_beside_is_not() 
     assert_eq!(
         message(&error),
         format!(
-            "open: {}: the file has schema 9 and needs a release that knows 8; this one knows 2: upgrade it",
+            "open: {}: the file has schema 9 and needs a release that knows 8; this one knows 3: upgrade it",
             path.display()
         )
     );

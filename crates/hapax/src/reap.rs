@@ -11,8 +11,9 @@ use hapax_core::clock::Now;
 use hapax_core::engine::{Engine, Tokens};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
 use hapax_core::record::{Body, Outcome, State};
-use hapax_core::store::{Entry, Page, Seen, Store, StoreError};
+use hapax_core::store::{Cursor, Entry, Page, Seen, Store, StoreError};
 use hapax_core::transition::{Answer, Event};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::observe;
@@ -20,6 +21,10 @@ use crate::sweep::{self, Left, Pace, SWAPS_AT_ONCE, Walk};
 
 /// Records that a node deletes at a time: a larger batch would hold up the claims that wait behind it.
 pub const LIMIT: u32 = 500;
+
+/// Ready records looked through per sweep. There may be as many as an outage of the service leaves, and few of them need a
+/// word.
+const READY_MAX: u32 = 20_000;
 
 /// The pause between batches: most of the time belongs to requests.
 pub const BETWEEN: Duration = Duration::from_millis(10);
@@ -41,6 +46,12 @@ pub struct Report {
     pub left: Left,
 }
 
+impl Report {
+    fn last_words(&self) -> u32 {
+        self.expired + self.never_ran
+    }
+}
+
 /// What whoever asks for accepted work that never ran is told.
 #[must_use]
 pub fn never_ran() -> Arc<Outcome> {
@@ -60,27 +71,70 @@ pub fn never_ran() -> Arc<Outcome> {
     Arc::clone(&NEVER_RAN)
 }
 
-/// Gives up to `limit` expired records their last word, and deletes up to `limit` that need none.
-///
-/// # Errors
-/// If the store fails. What was done before stays so.
-pub async fn run_once<S: Store, T: Tokens>(engine: &Engine<S, T>, limit: u32) -> Result<Report, StoreError> {
-    let mut report = Report::default();
-    // Completed records are due when they expire. Ready ones are due from their next attempt on, and are looked through.
-    for state in [State::Completed, State::Ready] {
-        let mut walk = Walk::due(engine.store(), &[state], limit.min(PAGE_ENTRIES_MAX));
-        while let Some(page) = walk.page().await? {
+/// Reaps, sweep by sweep. It remembers how far it has looked through the ready records.
+#[derive(Debug, Default)]
+pub struct Reaper {
+    ready_after: Option<Cursor>,
+}
+
+impl Reaper {
+    /// Gives up to `limit` expired records their last word, and deletes up to `limit` that need none.
+    ///
+    /// # Errors
+    /// If the store fails. What was done before stays so.
+    pub async fn run_once<S: Store, T: Tokens>(
+        &mut self,
+        engine: &Engine<S, T>,
+        limit: u32,
+    ) -> Result<Report, StoreError> {
+        let mut report = Report::default();
+        let page_max = limit.min(PAGE_ENTRIES_MAX);
+        // Completed records are due when they expire.
+        let mut completed = Walk::due(engine.store(), &[State::Completed], page_max);
+        while let Some(page) = completed.page().await? {
             say_last_words(engine, page, &mut report).await?;
-            if report.expired + report.never_ran >= limit {
+            if report.last_words() >= limit {
                 report.left.more = true;
                 break;
             }
         }
+        self.look_through_ready(engine, limit, &mut report).await?;
+        report.reaped = engine.store().reap(limit).await?;
+        observe::reaped(report.reaped);
+        report.left.more |= report.reaped >= limit;
+        Ok(report)
     }
-    report.reaped = engine.store().reap(limit).await?;
-    observe::reaped(report.reaped);
-    report.left.more |= report.reaped >= limit;
-    Ok(report)
+
+    /// Ready records are due from their next attempt on, so those that have expired are among all that wait.
+    async fn look_through_ready<S: Store, T: Tokens>(
+        &mut self,
+        engine: &Engine<S, T>,
+        limit: u32,
+        report: &mut Report,
+    ) -> Result<(), StoreError> {
+        let page_max = limit.min(PAGE_ENTRIES_MAX);
+        let mut ready = Walk::due(engine.store(), &[State::Ready], page_max).from(self.ready_after.take());
+        let (mut looked_at, before) = (0, report.last_words());
+        while let Some(page) = ready.page().await? {
+            looked_at += page.entries.len().max(1);
+            say_last_words(engine, page, report).await?;
+            let many = report.last_words() - before >= limit;
+            if many || looked_at >= READY_MAX as usize {
+                report.left.more |= many;
+                self.ready_after = ready.place();
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One sweep that begins at the front; see [`Reaper::run_once`].
+///
+/// # Errors
+/// If the store fails. What was done before stays so.
+pub async fn run_once<S: Store, T: Tokens>(engine: &Engine<S, T>, limit: u32) -> Result<Report, StoreError> {
+    Reaper::default().run_once(engine, limit).await
 }
 
 async fn say_last_words<S: Store, T: Tokens>(
@@ -126,7 +180,9 @@ async fn expire<S: Store, T: Tokens>(
 /// Reaps every `every` until the token is cancelled.
 pub async fn run<S: Store, T: Tokens>(engine: &Engine<S, T>, every: Duration, ending: &CancellationToken) {
     let pace = Pace { every, between: BETWEEN.min(every) };
-    sweep::repeat("reap", pace, ending, || async { Ok(run_once(engine, LIMIT).await?.left) }).await;
+    let reaper = Mutex::new(Reaper::default());
+    let sweep = || async { Ok(reaper.lock().await.run_once(engine, LIMIT).await?.left) };
+    sweep::repeat("reap", pace, ending, sweep).await;
 }
 
 #[cfg(all(test, feature = "http"))]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use hapax_core::engine::EngineError;
 use hapax_core::record::State;
-use hapax_core::store::{Damaged, Due, Page, Scan, Store, StoreError};
+use hapax_core::store::{Cursor, Damaged, Due, Page, Scan, Store, StoreError};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -113,6 +113,17 @@ impl<'s, S: Store> Walk<'s, S> {
 
     pub(crate) fn all(store: &'s S, states: &[State], page: u32) -> Self {
         Self { store, next: Some(Scan { states: states.to_vec(), limit: page, ..Scan::default() }) }
+    }
+
+    /// Goes on where another walk stopped.
+    pub(crate) fn from(mut self, after: Option<Cursor>) -> Self {
+        self.next = self.next.map(|scan| Scan { after, ..scan });
+        self
+    }
+
+    /// Where the next page begins; `None`: there is none.
+    pub(crate) fn place(&self) -> Option<Cursor> {
+        self.next.as_ref().and_then(|scan| scan.after.clone())
     }
 
     /// The next page; `None`: that was all.

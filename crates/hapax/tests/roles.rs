@@ -293,6 +293,39 @@ async fn accepted_work_that_never_ran_is_answered_with_408_before_it_goes() {
 }
 
 #[tokio::test]
+async fn the_reaper_looks_through_many_ready_records_in_turns() {
+    let setup = setup();
+    let ready = |retention_ms, work: Option<Arc<[u8]>>| Record {
+        version: Version::from_bytes(tokens::random()),
+        state: State::Ready,
+        attempt: 1,
+        attempt_id: None,
+        fingerprint: request(),
+        policy: Policy { retention_ms, keep_expired_ms: Some(1), ..Policy::default() },
+        due_in_ms: Some(0),
+        expires_in_ms: Some(retention_ms),
+        created_at: None,
+        checkpoint: None,
+        request: work,
+        outcome: None,
+        error: None,
+        verdict: None,
+        doubt: None,
+        labels: Vec::new(),
+    };
+    for key in 0..20_500 {
+        setup.engine.store().swap(&at(&format!("k{key}")), None, &ready(1_000_000, None)).await.unwrap();
+    }
+    setup.clock.advance_ms(1);
+    setup.engine.store().swap(&at("last"), None, &ready(100, Some(Arc::from(&b"POST /pay"[..])))).await.unwrap();
+    setup.clock.advance_ms(100);
+    let mut reaper = reap::Reaper::default();
+    assert_eq!(reaper.run_once(&setup.engine, 500).await.unwrap().never_ran, 0, "it is not looked at yet");
+    assert_eq!(reaper.run_once(&setup.engine, 500).await.unwrap().never_ran, 1);
+    assert_eq!(reaper.run_once(&setup.engine, 500).await.unwrap().never_ran, 0, "and from the front again");
+}
+
+#[tokio::test]
 async fn many_are_reaped_in_batches() {
     let setup = setup();
     for key in 0..25 {

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
+use hapax::tokens;
 use hapax_core::address::Address;
 use hapax_core::record::{Body, Outcome};
-use hapax_testkit::tokens;
 use tokio_postgres::NoTls;
 
 use super::workload::{Subject, outcome};

@@ -5,9 +5,9 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use hapax::tokens;
 use hapax_core::address::Address;
 use hapax_core::record::{Body, Outcome};
-use hapax_testkit::tokens;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::workload::{Subject, outcome};

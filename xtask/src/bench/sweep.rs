@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hapax::{lapse, reap, tokens};
+use hapax::{lapse, reap, survey, tokens};
 use hapax_core::engine::Engine;
 use hapax_core::record::{Body, Outcome, Policy, Record, State, Version};
 use hapax_core::store::Store;
@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Lapsed leases among them.
     #[arg(long, default_value_t = 100)]
     lapsed: u32,
+    /// Records that wait for their next attempt, as an outage of the service leaves them.
+    #[arg(long, default_value_t = 0)]
+    ready: u64,
     /// Sweeps; each finds as many lapsed leases.
     #[arg(long, default_value_t = 10)]
     sweeps: u32,
@@ -79,6 +82,7 @@ pub(crate) fn run(args: &Args) {
 async fn measure<S: Store + Clone + 'static>(args: &Args, store: S, name: &str) {
     let retention_ms = if args.reap { 1 } else { Policy::default().retention_ms };
     load(&store, args.records, &completed(retention_ms)).await;
+    load(&store, args.ready, &ready()).await;
     if args.reap { reaping(args, store, name).await } else { sweeping(args, &store, name).await }
 }
 
@@ -96,14 +100,21 @@ async fn sweeping<S: Store + Clone + 'static>(args: &Args, store: &S, name: &str
     let begun = Instant::now();
     lapse::run_once(&engine, args.lapsed).await.expect("a sweep");
     let idle_ms = begun.elapsed().as_secs_f64() * 1000.0;
+    let begun = Instant::now();
+    survey::run_once(store).await.expect("a survey");
+    let survey_ms = begun.elapsed().as_secs_f64() * 1000.0;
+    let begun = Instant::now();
+    reap::run_once(&engine, reap::LIMIT).await.expect("a reap");
+    let reap_ms = begun.elapsed().as_secs_f64() * 1000.0;
     took_ms.sort_by(f64::total_cmp);
     let (median_ms, max_ms) = (took_ms[took_ms.len() / 2], took_ms[took_ms.len() - 1]);
-    let (records, lapsed) = (args.records, args.lapsed);
+    let (records, ready, lapsed) = (args.records, args.ready, args.lapsed);
     println!(
         "{}",
         json!({
-            "bench": "sweep", "store": name, "records": records, "lapsed": lapsed,
+            "bench": "sweep", "store": name, "records": records, "ready": ready, "lapsed": lapsed,
             "median_ms": median_ms, "max_ms": max_ms, "idle_ms": idle_ms,
+            "survey_ms": survey_ms, "reap_ms": reap_ms,
         })
     );
 }
@@ -171,6 +182,12 @@ fn completed(retention_ms: u64) -> Record {
         outcome: Some(Arc::new(outcome)),
         ..record(State::Completed)
     }
+}
+
+/// It waits for its next attempt, and a retry may come at once.
+fn ready() -> Record {
+    let retention_ms = Policy::default().retention_ms;
+    Record { due_in_ms: Some(0), expires_in_ms: Some(retention_ms), ..record(State::Ready) }
 }
 
 /// A lease that lapses at once.

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use hapax::tokens;
 use hapax_core::address::{Address, AddressScheme, Key, Scope, Space};
 use hapax_core::engine::{Engine, Reply};
 use hapax_core::fingerprint::{Fingerprint, Scheme};
 use hapax_core::record::{Body, Outcome, Policy, Record, State, Version};
 use hapax_core::store::Store;
 use hapax_core::transition::{Answer, Event};
-use hapax_testkit::tokens;
 use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hapax::remembered::SPACE;
 use hapax::tokens;
-use hapax_core::address::{Address, AddressScheme, Space};
+use hapax_core::address::{Address, Key, Scope};
 use hapax_core::engine::{Engine, Reply, Tokens};
 use hapax_core::journal::{Journal as _, Note, NoteScan};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
@@ -99,13 +99,8 @@ impl Direct {
     }
 
     /// The record of that key where keys are unique per caller, as they are by default.
-    async fn usual(
-        &self,
-        scope: &hapax_core::address::Scope,
-        key: &hapax_core::address::Key,
-    ) -> Result<Option<Entry>, DeskError> {
-        let space = Space::new("http").map_err(|error| invalid(error.to_string()))?;
-        let address = Address::new(&AddressScheme::default(), &space, scope, key);
+    async fn usual(&self, scope: &Scope, key: &Key) -> Result<Option<Entry>, DeskError> {
+        let Some(address) = lookup::usual_address(scope, key) else { return Ok(None) };
         let seen = self.store.get(&address).await?;
         Ok(seen.stored.map(|stored| Entry { address, stored }))
     }
@@ -278,13 +273,16 @@ impl Desk for Direct {
 
     async fn audit(&self, id: Option<&str>, before: Option<u64>, limit: u32) -> Result<AuditView, DeskError> {
         let limit = page_limit(limit)?;
-        let about = match id.map(lookup::range) {
-            None => None,
-            Some(Some((first, last))) if first == last => Some(first),
-            Some(Some(_)) => Some(*self.by_id(id.unwrap_or_default()).await?.address.id()),
+        let scan = NoteScan { about: None, before, limit };
+        let notes = match id.map(lookup::range) {
+            None => self.store.notes(&scan).await?,
+            Some(Some((first, last))) if first == last => {
+                self.store.notes(&NoteScan { about: Some(first), ..scan }).await?
+            }
+            // Not by the record: it may be gone, and its notes stay.
+            Some(Some((first, last))) => self.store.notes_between(&first, &last, &scan).await?,
             Some(None) => return Err(invalid("an id has 64 hexadecimal digits; give at least its first 8")),
         };
-        let notes = self.store.notes(&NoteScan { about, before, limit }).await?;
         let next = notes.last().filter(|_| notes.len() >= limit as usize).map(|noted| noted.number);
         Ok(AuditView { notes: notes.into_iter().map(shown::note).collect(), next })
     }

@@ -1,6 +1,7 @@
-//! Records by their id, or by its first digits, on whichever store; and about how many there are.
+//! Records and notes by an id, or by its first digits, on whichever store; and about how many there are.
 
-use hapax_core::address::Id;
+use hapax_core::address::{Address, AddressScheme, Id, Key, Scope, Space};
+use hapax_core::journal::{Journal as _, NoteScan, Noted};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
 use hapax_core::store::{Page, Scan, Store as _, StoreError};
 
@@ -29,6 +30,12 @@ pub(super) fn range(digits: &str) -> Option<(Id, Id)> {
     filled('0').zip(filled('f'))
 }
 
+/// Where a key is kept if keys are unique per caller, as they are by default.
+pub(crate) fn usual_address(scope: &Scope, key: &Key) -> Option<Address> {
+    let space = Space::new("http").ok()?;
+    Some(Address::new(&AddressScheme::default(), &space, scope, key))
+}
+
 impl AnyStore {
     /// Records whose ids lie between these two, both included.
     pub(super) async fn between(&self, first: &Id, last: &Id, limit: u32) -> Result<Page, StoreError> {
@@ -46,6 +53,34 @@ impl AnyStore {
                 }
                 found.entries.retain(|entry| (first..=last).contains(&entry.address.id()));
                 found.entries.truncate(limit as usize);
+                Ok(found)
+            }
+        }
+    }
+
+    /// Notes about records whose ids lie between these two, newest first, also where the records are gone.
+    pub(super) async fn notes_between(
+        &self,
+        first: &Id,
+        last: &Id,
+        query: &NoteScan,
+    ) -> Result<Vec<Noted>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.notes_between(first, last, query).await,
+            Self::Postgres(store) => store.notes_between(first, last, query).await,
+            Self::Memory(_) => {
+                let mut found = Vec::new();
+                let mut place = NoteScan { about: None, before: query.before, limit: PAGE_ENTRIES_MAX };
+                loop {
+                    let page = self.notes(&place).await?;
+                    let Some(oldest) = page.last() else { break };
+                    place.before = Some(oldest.number);
+                    let ids = |noted: &Noted| noted.note.about.as_ref().map(|about| about.id);
+                    found.extend(
+                        page.into_iter().filter(|noted| ids(noted).is_some_and(|id| (first..=last).contains(&&id))),
+                    );
+                }
+                found.truncate(query.count() as usize);
                 Ok(found)
             }
         }

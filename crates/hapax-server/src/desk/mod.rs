@@ -27,6 +27,8 @@ mod shown;
 mod survey;
 pub mod view;
 
+pub(crate) use lookup::usual_address;
+
 use std::fmt;
 use std::future::Future;
 

@@ -1,13 +1,43 @@
 //! Moments as people write them: RFC 3339 in UTC with milliseconds, such as `2026-01-31T09:05:00.000Z`.
 //!
-//! Written here because it is all that is needed of a calendar. Other offsets and a date alone are understood when read.
+//! Written here because it is all that is needed of a calendar. Other offsets and a date alone are understood when read;
+//! and, where a [`Moment`] is asked for, how long ago, such as `24h`.
 
 use hapax_core::clock::Timestamp;
+
+use crate::config::duration;
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// Days from 1 March of the year 0 to 1 January 1970.
 const DAYS_TO_EPOCH: i64 = 719_468;
+
+/// A moment, or a time before now, whenever that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// That moment.
+    At(Timestamp),
+    /// So many milliseconds ago.
+    Ago(u64),
+}
+
+impl Moment {
+    /// The moment that a text names, or how long ago it was: `2026-01-31`, `24h`, `7d`.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let ago = || duration(text).map(|ago| Self::Ago(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)));
+        read(text).map(Self::At).or_else(ago)
+    }
+
+    /// The moment itself.
+    #[must_use]
+    pub fn at(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(at) => at,
+            Self::Ago(ms) => Timestamp::from_ms(now.as_ms().saturating_sub(ms)),
+        }
+    }
+}
 
 /// The moment as text.
 #[must_use]
@@ -119,6 +149,19 @@ mod tests {
         assert_eq!(ms("2023-11-14T20:43:20-01:30"), Some(1_700_000_000_000));
         assert_eq!(ms("2023-11-14 22:13z"), Some(1_699_999_980_000));
         assert_eq!(ms("1970-01-02"), Some(DAY_MS));
+    }
+
+    #[test]
+    fn a_moment_may_be_said_by_how_long_ago_it_was() {
+        let now = Timestamp::from_ms(1_700_000_000_000);
+        let at = |text: &str| Moment::read(text).map(|moment| moment.at(now).as_ms());
+        assert_eq!(at("24h"), Some(1_700_000_000_000 - DAY_MS));
+        assert_eq!(at("7d"), Some(1_700_000_000_000 - 7 * DAY_MS));
+        assert_eq!(at("1970-01-02"), Some(DAY_MS));
+        assert_eq!(at("100000d"), Some(0), "before the beginning");
+        for text in ["", "24", "-24h", "24 h", "yesterday", "h"] {
+            assert_eq!(Moment::read(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! A search for anything a person pastes begins where it is cheap: ids by their index, then what is unfinished, by the due
 //! index, then keys and scopes of all records, and last, only where nothing was found so far, the labels of all records.
 //! No record is met in two phases. A cursor says phase and place, and is good for the filter it was made for, and for no
-//! other.
+//! other; but for its times, since "24 hours ago" is another moment whenever it is said.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -74,6 +74,7 @@ impl Search {
     /// Checks a filter.
     pub(super) fn new(filter: &Filter) -> Result<Self, DeskError> {
         let find = filter.find.as_deref().map(pasted).transpose()?;
+        let timeless = Filter { since: None, until: None, ..filter.clone() };
         Ok(Self {
             states: filter.states.iter().map(|name| state(name)).collect::<Result<_, _>>()?,
             scope: filter.scope.as_deref().map(scope).transpose()?,
@@ -82,7 +83,7 @@ impl Search {
             find,
             since: filter.since.as_deref().map(|text| time("since", text)).transpose()?,
             until: filter.until.as_deref().map(|text| time("until", text)).transpose()?,
-            seal: serde_json::to_vec(filter).map_err(|error| invalid(error.to_string()))?,
+            seal: serde_json::to_vec(&timeless).map_err(|error| invalid(error.to_string()))?,
         })
     }
 

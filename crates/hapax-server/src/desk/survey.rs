@@ -1,6 +1,9 @@
 //! How things stand: the store's health, what is unfinished, and what of it needs a person.
 
+use std::collections::HashSet;
+
 use hapax::fence;
+use hapax_core::address::Id;
 use hapax_core::clock::{Now, Timestamp};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
 use hapax_core::record::State;
@@ -10,8 +13,8 @@ use super::view::{CountsView, FenceView, StatusView, StoreView};
 use super::{DeskError, moment};
 use crate::run::store::AnyStore;
 
-/// Counting stops here: more than this many pages of unfinished records say the same.
-const PAGES_MAX: u32 = 200;
+/// Counting stops here: more than this many pages of records in one state say the same.
+const PAGES_MAX: u32 = 50;
 
 /// An unknown record that is older needs a person, as the alert `HapaxUnknownOutcomes` says too.
 const UNKNOWN_AGE_MS_MAX: u64 = 5 * 60 * 1000;
@@ -26,7 +29,8 @@ struct Counted {
     oldest_unknown: Option<Timestamp>,
     /// Running records whose lease ended long ago.
     unswept: u64,
-    damaged: u64,
+    /// By id, as far as it can be read.
+    damaged: HashSet<Option<Id>>,
     now: Now,
 }
 
@@ -67,22 +71,25 @@ pub(super) async fn status(store: &AnyStore) -> Result<StatusView, DeskError> {
     })
 }
 
+/// State by state, and what needs a person first: however many wait for their next attempt, the dead are seen.
 async fn count(store: &AnyStore) -> Result<Counted, DeskError> {
-    let states: Vec<State> = State::ALL.into_iter().filter(|state| state.is_unfinished()).collect();
     let mut counted = Counted::default();
-    let mut after: Option<Cursor> = None;
-    for _ in 0..PAGES_MAX {
-        let query = Scan { states: states.clone(), after, limit: PAGE_ENTRIES_MAX, ..Scan::default() };
-        let page = store.scan(&query).await?;
-        counted.now = page.now;
-        counted.damaged += page.damaged.len() as u64;
-        page.entries.iter().for_each(|entry| counted.add(entry));
-        after = page.next;
-        if after.is_none() {
-            return Ok(counted);
+    for state in [State::Dead, State::Unknown, State::Running, State::Ready] {
+        let mut after: Option<Cursor> = None;
+        for _ in 0..PAGES_MAX {
+            let query = Scan { states: vec![state], after, limit: PAGE_ENTRIES_MAX, ..Scan::default() };
+            let page = store.scan(&query).await?;
+            counted.now = page.now;
+            page.entries.iter().for_each(|entry| counted.add(entry));
+            // One that cannot be read may be found by every look.
+            counted.damaged.extend(page.damaged.into_iter().map(|damaged| damaged.id));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
         }
+        counted.counts.capped |= after.is_some();
     }
-    counted.counts.capped = true;
     Ok(counted)
 }
 
@@ -125,8 +132,8 @@ impl Counted {
             problems
                 .push(format!("{unswept} running with a lease that ended over a minute ago: no node looks after them"));
         }
-        if self.damaged > 0 {
-            let damaged = self.damaged;
+        if !self.damaged.is_empty() {
+            let damaged = self.damaged.len();
             problems.push(format!("{damaged} cannot be read: what is stored was altered or damaged; restore a backup"));
         }
         problems

@@ -293,7 +293,7 @@ pub struct PurgeView {
     pub tombstones: u64,
     /// Records that could not be touched: running, expired already, or changed meanwhile.
     pub left: u64,
-    /// Whether anything was changed.
+    /// Whether they were only counted: nothing was changed.
     pub dry_run: bool,
 }
 

@@ -58,6 +58,7 @@ struct Case {
     at: Address,
     /// The one that was compared: what the ledger says is about it, and not about a later one.
     attempt: u32,
+    says: Says,
     /// The answer to record; `None`: it did not happen.
     outcome: Option<Arc<Outcome>>,
 }
@@ -77,7 +78,7 @@ impl Case {
         };
         // A row that says nothing decides nothing.
         let decided = outcome.is_some() || listed.says == Says::DidNotHappen;
-        Ok(decided.then_some(Self { n: listed.n, at, attempt, outcome }))
+        Ok(decided.then_some(Self { n: listed.n, at, attempt, says: listed.says, outcome }))
     }
 
     async fn resolve<S: Journal, T: Tokens>(
@@ -87,11 +88,27 @@ impl Case {
     ) -> Result<(Kind, String), EngineError> {
         let resolution = self.outcome.as_ref().map_or(Resolution::DidNotHappen, Resolution::Happened);
         let event = Event::Resolve { resolution, attempt: Some(self.attempt), since: None };
-        let reply = engine.apply_noted(&self.at, &event, None, note).await?;
+        let note = Note { detail: format!("{}; {}", self.detail(), note.detail), ..note.clone() };
+        let reply = engine.apply_noted(&self.at, &event, None, &note).await?;
         Ok(match reply.answer {
             Answer::Done => (Kind::Resolved, String::new()),
             _ => (Kind::NotResolved, "the record changed since it was compared; compare again".to_owned()),
         })
+    }
+
+    /// For the note: the verdict, and which answer was recorded by it.
+    fn detail(&self) -> String {
+        let word = match self.says {
+            Says::Happened => "happened",
+            Says::Declined => "declined",
+            Says::DidNotHappen | Says::Nothing => "did not happen",
+        };
+        match self.outcome.as_deref() {
+            Some(Outcome { status, body: Body::Kept(body), .. }) => {
+                format!("{word}; answer {status} with {} bytes", body.len())
+            }
+            _ => word.to_owned(),
+        }
     }
 }
 
@@ -123,7 +140,7 @@ mod tests {
     use clap::Parser as _;
     use hapax_core::address::{AddressScheme, Key, Scope, Space};
     use hapax_core::fingerprint::{Fingerprint, Scheme};
-    use hapax_core::journal::NoteScan;
+    use hapax_core::journal::{NoteScan, Noted};
     use hapax_core::memory::Memory;
     use hapax_core::record::{Doubt, Policy, Record, State, Version};
     use hapax_core::store::{Store as _, Swap};
@@ -212,7 +229,8 @@ mod tests {
         assert_eq!(state("gone").await, None);
         let notes = store.notes(&NoteScan { limit: 10, ..NoteScan::default() }).await.unwrap();
         let said: Vec<_> =
-            notes.iter().map(|noted| (&*noted.note.who, &*noted.note.reason, noted.note.after)).collect();
-        assert_eq!(said, [("ann", "r", Some(State::Completed))], "one change, one note");
+            notes.iter().map(|Noted { note, .. }| (&*note.who, &*note.reason, note.after, &*note.detail)).collect();
+        let detail = "happened; answer 200 with 0 bytes; by the ledger p.csv";
+        assert_eq!(said, [("ann", "r", Some(State::Completed), detail)], "one change, one note");
     }
 }

@@ -6,23 +6,31 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use hapax_core::clock::Timestamp;
 
 use super::LedgerError;
 use super::moment;
 use crate::config::duration;
+use crate::desk::moment::Moment;
 use crate::logs::escaped;
+use crate::operate::args::Actor;
 use crate::store_files::args::StoreFlags;
 
 /// Longer reasons are documents; a reason is kept for ever and read in a list.
 const REASON_CHARS_MAX: usize = 1000;
 
+/// For the help, where every line counts, and for the manual page.
+macro_rules! ends {
+    () => {
+        "Ends with 0 where both agree, 1 where something disagrees, 2 if it failed."
+    };
+}
+
 /// The flags of `hapax reconcile`.
 #[derive(Clone, Debug, Args)]
 #[command(
-    help_template = "{about}\n{usage-heading} {usage}\n{options}{after-help}",
+    help_template = concat!("{about}\n{usage-heading} {usage}\n{options}\n", ends!()),
     override_usage = "hapax reconcile --ledger FILE --match PART=COLUMN [OPTIONS]",
-    after_help = "Ends with 0 where both agree, 1 where something disagrees, 2 if it failed."
+    after_help = ends!()
 )]
 pub struct LedgerArgs {
     /// Their records: .csv or .ndjson
@@ -76,6 +84,9 @@ pub struct LedgerArgs {
     /// text, json or csv
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Form::Text, hide_possible_values = true)]
     pub output: Form,
+    /// Who acts.
+    #[command(flatten)]
+    pub actor: Actor,
     /// Which store.
     #[command(flatten)]
     pub store: StoreFlags,
@@ -114,22 +125,6 @@ pub(super) struct Columns {
 pub(super) enum By {
     Key,
     Label(String),
-}
-
-/// A moment, or a time before now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moment {
-    At(Timestamp),
-    Ago(u64),
-}
-
-impl Moment {
-    pub(super) fn at(self, now: Timestamp) -> Timestamp {
-        match self {
-            Self::At(at) => at,
-            Self::Ago(ms) => Timestamp::from_ms(now.as_ms().saturating_sub(ms)),
-        }
-    }
 }
 
 /// The flags, checked.
@@ -228,6 +223,11 @@ impl LedgerArgs {
             let why = "`--apply` records an answer for what happened; say which with --answer-status, such as 200";
             return Err(usage(why));
         }
+        if let (Some(status @ (204 | 205 | 304)), Some(_)) = (self.answer_status, &self.answer_body_column) {
+            return Err(usage(format!(
+                "an answer {status} has no body; leave out --answer-body-column, or give another --answer-status"
+            )));
+        }
         Ok(())
     }
 
@@ -243,8 +243,7 @@ impl LedgerArgs {
 }
 
 fn moment_of(flag: &str, text: &str) -> Result<Moment, LedgerError> {
-    let ago = || duration(text).map(|ago| Moment::Ago(ms(ago)));
-    moment::read(text).map(Moment::At).or_else(ago).ok_or_else(|| {
+    moment::read(text).map(Moment::At).or_else(|| Moment::read(text)).ok_or_else(|| {
         usage(format!("`{flag}` is no time; write 2026-11-16T12:00:00Z, 2026-11-16 or how long ago, such as 24h"))
     })
 }

@@ -29,7 +29,7 @@ pub async fn run(
     to: &mut impl Write,
 ) -> Result<u8, LedgerError> {
     let plan = args.plan()?;
-    let who = who(None, &environment);
+    let who = who(&args.actor, &environment);
     let store = open::existing(&args.store, environment).await?;
     let now = store.scan(&Scan { limit: 1, ..Scan::default() }).await?.now;
     let window = Window::new(&plan, now.at, args.absent_means_did_not_happen)?;

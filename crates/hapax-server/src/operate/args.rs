@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use hapax_core::limits::NOTE_WORD_BYTES_MAX;
 
 /// What an operator can do.
 #[derive(Debug, Subcommand)]
@@ -113,7 +114,7 @@ pub struct Which {
     /// With this label
     #[arg(long, value_name = "NAME=VALUE")]
     pub label: Option<String>,
-    /// First seen at or after, such as 2026-01-31
+    /// First seen at or after: 2026-01-31, or 24h ago
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
     /// First seen before
@@ -213,7 +214,7 @@ pub struct TailArgs {
 #[derive(Debug, Args)]
 #[command(override_usage = "hapax keys resolve KEY --happened --reason TEXT [OPTIONS]")]
 pub struct ResolveArgs {
-    /// A key, an id (or its first 8 digits), or a label name=value
+    /// A key, an id (or its first 8 digits), a request id, a label
     #[arg(value_name = "KEY")]
     pub key: String,
     /// What is said.
@@ -257,12 +258,29 @@ pub struct VerdictArgs {
     pub give_up: bool,
 }
 
-/// What every command has that changes something.
+/// Who acts, for the audit log.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Actor {
+    /// Who acts; without it user@host
+    #[arg(long = "as", value_name = "NAME", value_parser = name)]
+    pub who: Option<String>,
+}
+
+/// A name that a note can hold.
+fn name(text: &str) -> Result<String, String> {
+    let name = text.trim();
+    if name.is_empty() || name.len() > NOTE_WORD_BYTES_MAX {
+        return Err(format!("a name has 1 to {NOTE_WORD_BYTES_MAX} bytes; say who acts"));
+    }
+    Ok(name.to_owned())
+}
+
+/// What every command has that changes records.
 #[derive(Debug, Args)]
 pub struct Change {
-    /// Who acts; without it user@host
-    #[arg(long = "as", value_name = "NAME")]
-    pub who: Option<String>,
+    /// Who acts.
+    #[command(flatten)]
+    pub actor: Actor,
     /// Do not ask
     #[arg(long)]
     pub yes: bool,
@@ -308,9 +326,12 @@ pub struct PurgeArgs {
 /// The flags of `hapax audit`.
 #[derive(Debug, Args)]
 pub struct AuditArgs {
-    /// About one record: its id, or its key while it is there
+    /// About one record, there or gone: its key, or its id (8 digits)
     #[arg(value_name = "KEY")]
     pub key: Option<String>,
+    /// Whose key it is, where several have it
+    #[arg(long, value_name = "SCOPE", requires = "key")]
+    pub scope: Option<String>,
     /// At most this many, newest first [default: 50]
     #[arg(long, value_name = "COUNT", default_value_t = 50, hide_default_value = true)]
     pub limit: u32,

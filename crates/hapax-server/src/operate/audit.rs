@@ -9,13 +9,16 @@ use super::open::{self, AnyDesk};
 use super::table::{may_be_cut, table, whole};
 use super::terminal::{Terminal, print, print_json, remark};
 use crate::desk::view::{AuditView, NoteView};
-use crate::desk::{Desk as _, DeskErrorKind};
+use crate::desk::{Desk as _, DeskError, DeskErrorKind};
 
 /// Notes in one list; more are asked for part by part.
 const LIST_MAX: u32 = 100_000;
 
 /// Notes asked for at a time.
 const PAGE: u32 = 500;
+
+/// Pages that are read for notes with some key.
+const PAGES_MAX: u32 = 200;
 
 const HEAD: [&str; 12] =
     ["number", "at", "who", "what", "id", "scope", "key", "attempt", "before", "after", "reason", "detail"];
@@ -26,17 +29,10 @@ pub(super) async fn run(args: &AuditArgs, environment: Vec<(String, String)>) ->
     }
     let terminal = Terminal::of_output(&environment);
     let desk = open::desk(&args.place, environment).await?;
-    let id = match &args.key {
-        Some(text) => match locate(&desk, text, None).await {
-            // The record may be gone; its notes stay.
-            Err(Failure::Desk(error)) if error.kind == DeskErrorKind::NotFound && is_part_of_id(text) => {
-                Some(text.clone())
-            }
-            located => Some(located?.id),
-        },
-        None => None,
+    let found = match &args.key {
+        Some(text) => about(&desk, text.trim(), args).await?,
+        None => gather(&desk, None, args).await?,
     };
-    let found = gather(&desk, id.as_deref(), args).await?;
     match args.output {
         Form::Text => print(&text(&found.notes, terminal))?,
         Form::Json => print_json(&found)?,
@@ -46,6 +42,23 @@ pub(super) async fn run(args: &AuditArgs, environment: Vec<(String, String)>) ->
         remark(&format!("there may be more; go on with --before {next}"));
     }
     Ok(0)
+}
+
+/// Notes about one record. It may be gone: its notes stay, and are found by what stands in them.
+async fn about(desk: &AnyDesk, text: &str, args: &AuditArgs) -> Result<AuditView, Failure> {
+    if is_part_of_id(text) && args.scope.is_none() {
+        match gather(desk, Some(text), args).await {
+            Ok(found) if found.notes.is_empty() => {}
+            // Keys may look like ids.
+            Err(Failure::Desk(error)) if error.kind == DeskErrorKind::NotFound => {}
+            found => return found,
+        }
+    }
+    match locate(desk, text, args.scope.as_deref()).await {
+        Ok(record) => gather(desk, Some(&record.id), args).await,
+        Err(Failure::Desk(error)) if error.kind == DeskErrorKind::NotFound => by_key(desk, text, args).await,
+        Err(other) => Err(other),
+    }
 }
 
 async fn gather(desk: &AnyDesk, id: Option<&str>, args: &AuditArgs) -> Result<AuditView, Failure> {
@@ -59,6 +72,40 @@ async fn gather(desk: &AnyDesk, id: Option<&str>, args: &AuditArgs) -> Result<Au
             return Ok(found);
         }
     }
+}
+
+/// Notes with that key, and that scope if one is named. No index leads there: the newest notes are read, and not all.
+async fn by_key(desk: &AnyDesk, key: &str, args: &AuditArgs) -> Result<AuditView, Failure> {
+    let is_scope = |note: &NoteView| args.scope.is_none() || note.scope == args.scope;
+    let is_meant = |note: &NoteView| note.key.as_deref() == Some(key) && is_scope(note);
+    let mut found = AuditView { notes: Vec::new(), next: args.before };
+    for _ in 0..PAGES_MAX {
+        let page = desk.audit(None, found.next, PAGE).await?;
+        found.next = page.next;
+        found.notes.extend(page.notes.into_iter().filter(is_meant));
+        if found.notes.len() > args.limit as usize {
+            found.notes.truncate(args.limit as usize);
+            found.next = found.notes.last().map(|note| note.number);
+            break;
+        }
+        if found.next.is_none() {
+            break;
+        }
+    }
+    if found.notes.is_empty() { Err(no_note(found.next).into()) } else { Ok(found) }
+}
+
+fn no_note(next: Option<u64>) -> DeskError {
+    let message = match next {
+        None => "there is no such record, and no note about one; `hapax keys list TEXT` finds parts of keys".to_owned(),
+        Some(next) => {
+            let read = PAGE * PAGES_MAX;
+            format!(
+                "there is no such record, and none of the {read} notes that were read is about one; go on with --before {next}"
+            )
+        }
+    };
+    DeskError::new(DeskErrorKind::NotFound, message)
 }
 
 fn text(notes: &[NoteView], terminal: Terminal) -> String {

@@ -1,13 +1,16 @@
 //! `hapax keys list`: records, found by filters or by anything a person pastes.
 
+use hapax_core::clock::Timestamp;
+
 use super::args::{Form, ListArgs, Which};
 use super::csv::csv;
 use super::failure::Failure;
 use super::open;
 use super::table::{may_be_cut, table, whole};
 use super::terminal::{Terminal, print, print_json, remark};
-use crate::desk::Desk;
+use crate::desk::moment::{self, Moment};
 use crate::desk::view::{Filter, PageView, RecordView};
+use crate::desk::{Desk, DeskError, DeskErrorKind};
 
 /// Records in one list; more are asked for part by part.
 const LIST_MAX: u32 = 100_000;
@@ -45,9 +48,10 @@ pub(super) async fn run(args: &ListArgs, environment: Vec<(String, String)>) -> 
     if !(1..=LIST_MAX).contains(&args.limit) {
         return Err(Failure::usage(format!("--limit must be 1 to {LIST_MAX}; use --after to go on from there")));
     }
+    let times = Times::of(&args.which)?;
     let terminal = Terminal::of_output(&environment);
     let desk = open::desk(&args.place, environment).await?;
-    let filter = Filter { find: args.find.clone(), ..filter(&args.which) };
+    let filter = Filter { find: args.find.clone(), ..times.filter(&desk, &args.which).await? };
     let found = gather(&desk, &filter, args.after.clone(), args.limit).await?;
     match args.output {
         Form::Text => print(&text(&found.records, terminal))?,
@@ -65,16 +69,49 @@ pub(super) async fn run(args: &ListArgs, environment: Vec<(String, String)>) -> 
     Ok(0)
 }
 
-/// What the flags name.
-pub(super) fn filter(which: &Which) -> Filter {
-    Filter {
-        states: which.state.clone(),
-        scope: which.scope.clone(),
-        label: which.label.clone(),
-        find: None,
-        since: which.since.clone(),
-        until: which.until.clone(),
+/// From when to when, as the flags say it.
+pub(super) struct Times {
+    since: Option<Moment>,
+    until: Option<Moment>,
+}
+
+impl Times {
+    pub(super) fn of(which: &Which) -> Result<Self, Failure> {
+        let read = |flag: &str, text: &Option<String>| match text.as_deref() {
+            Some(text) => Moment::read(text).map(Some).ok_or_else(|| no_time(flag)),
+            None => Ok(None),
+        };
+        Ok(Self { since: read("--since", &which.since)?, until: read("--until", &which.until)? })
     }
+
+    /// What the flags name. How long ago something was is counted by the store's clock, like the records' own times.
+    pub(super) async fn filter(&self, desk: &impl Desk, which: &Which) -> Result<Filter, Failure> {
+        let is_ago = |moment: &Option<Moment>| matches!(moment, Some(Moment::Ago(_)));
+        let now = if is_ago(&self.since) || is_ago(&self.until) {
+            moment::read(&desk.status().await?.now).ok_or_else(no_clock)?
+        } else {
+            Timestamp::default()
+        };
+        let text = |said: Option<Moment>| said.map(|said| moment::text(said.at(now)));
+        Ok(Filter {
+            states: which.state.clone(),
+            scope: which.scope.clone(),
+            label: which.label.clone(),
+            find: None,
+            since: text(self.since),
+            until: text(self.until),
+        })
+    }
+}
+
+fn no_clock() -> DeskError {
+    DeskError::new(DeskErrorKind::Unavailable, "the node does not say what time it is; give a date instead")
+}
+
+fn no_time(flag: &str) -> Failure {
+    Failure::usage(format!(
+        "`{flag}` is no time; write 2026-01-31, 2026-01-31T09:05:00Z or how long ago, such as 24h or 7d"
+    ))
 }
 
 /// Pages put together, up to `limit` records. It may stop before the last one: then there is a next.

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::args::Place;
+use super::args::{Actor, Place};
 use super::failure::Failure;
 use crate::config::{self, Backend, FlagValue, Secret, Sources};
 use crate::desk::direct::Direct;
@@ -82,13 +82,14 @@ async fn open_store(config: &config::Store) -> Result<AnyStore, DeskError> {
     }
 }
 
-/// Who acts: as they say, or the user of this host.
-pub(crate) fn who(said: Option<&str>, environment: &[(String, String)]) -> String {
-    if let Some(said) = said {
-        return said.to_owned();
+/// Who acts: as they say, or the user of this host; by number where the environment has no name for it.
+pub(crate) fn who(actor: &Actor, environment: &[(String, String)]) -> String {
+    if let Some(said) = &actor.who {
+        return said.clone();
     }
     let value = |name: &str| environment.iter().find(|(known, value)| known == name && !value.is_empty());
-    let user = value("USER").or_else(|| value("LOGNAME")).map_or("somebody", |(_, value)| value.as_str());
+    let named = value("USER").or_else(|| value("LOGNAME")).map(|(_, user)| user.clone());
+    let user = named.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
     let system = rustix::system::uname();
     format!("{user}@{}", system.nodename().to_string_lossy())
 }

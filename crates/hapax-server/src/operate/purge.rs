@@ -2,24 +2,25 @@
 
 use super::args::{PurgeArgs, Shape};
 use super::failure::Failure;
-use super::list::filter;
-use super::locate::locate;
+use super::list::Times;
+use super::locate::locate_to_change;
 use super::open;
-use super::terminal::{agrees, print, print_json, someone_is_there};
+use super::terminal::{agrees, print, print_declined, print_json, someone_is_there};
 use crate::desk::Desk as _;
 use crate::desk::view::{Filter, PurgeRequest, PurgeView};
 
 pub(super) async fn run(args: &PurgeArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
-    let who = open::who(args.change.who.as_deref(), &environment);
+    let times = Times::of(&args.which)?;
+    let who = open::who(&args.change.actor, &environment);
     let desk = open::desk(&args.change.place, environment).await?;
-    let which = filter(&args.which);
+    let which = times.filter(&desk, &args.which).await?;
     let id = match &args.key {
         Some(key) => {
             let only_scope = Filter { scope: which.scope.clone(), ..Filter::default() };
             if which != only_scope {
                 return Err(Failure::usage("name one record (with its --scope), or filters, not both"));
             }
-            Some(locate(&desk, key, which.scope.as_deref()).await?.id)
+            Some(locate_to_change(&desk, key, which.scope.as_deref()).await?.id)
         }
         None => None,
     };
@@ -32,8 +33,7 @@ pub(super) async fn run(args: &PurgeArgs, environment: Vec<(String, String)>) ->
     }
     let preview = desk.purge(&PurgeRequest { dry_run: true, ..request.clone() }, &who).await?;
     if preview.matched > 0 && !args.change.yes && !agreed(args, &preview)? {
-        print("nothing was changed\n")?;
-        return Ok(0);
+        return print_declined(args.change.output, &preview);
     }
     let expect = Some(preview.matched);
     show(args, &desk.purge(&PurgeRequest { expect, ..request }, &who).await?)

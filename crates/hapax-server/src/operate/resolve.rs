@@ -9,28 +9,25 @@ use hapax_core::limits::BODY_BYTES_MAX;
 
 use super::args::{ResolveArgs, Shape};
 use super::failure::Failure;
-use super::locate::{is_part_of_id, is_whole_id, locate};
-use super::open::{self, AnyDesk};
-use super::terminal::{agrees, print, print_json, someone_is_there};
+use super::locate::locate_to_change;
+use super::open;
+use super::terminal::{agrees, print, print_declined, print_json, someone_is_there};
+use crate::desk::Desk as _;
 use crate::desk::view::{AnswerRequest, ChangeView, RecordView, ResolutionRequest};
-use crate::desk::{Desk as _, DeskError, DeskErrorKind};
 use crate::logs::escaped;
 
 pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
-    let mut request = request(args)?;
-    let who = open::who(args.change.who.as_deref(), &environment);
+    let request = request(args)?;
+    let who = open::who(&args.change.actor, &environment);
     let desk = open::desk(&args.change.place, environment).await?;
-    if !args.change.yes && someone_is_there() {
-        let seen = locate(&desk, &args.key, args.scope.as_deref()).await?;
-        if !agrees(&question(&seen, &request))? {
-            print("nothing was changed\n")?;
-            return Ok(0);
-        }
-        // What was agreed to is what was shown.
-        let attempt = request.attempt.or(Some(seen.attempt));
-        request = ResolutionRequest { id: Some(seen.id), scope: None, key: None, attempt, ..request };
+    let seen = locate_to_change(&desk, &args.key, args.scope.as_deref()).await?;
+    if !args.change.yes && someone_is_there() && !agrees(&question(&seen, &request))? {
+        let standing = ChangeView { changed: false, before: seen.state.clone(), record: seen };
+        return print_declined(args.change.output, &standing);
     }
-    let change = say(&desk, &request, &who).await?;
+    // What was found, and agreed to where somebody was asked, is what is changed; not what has come of it since.
+    let attempt = request.attempt.or(Some(seen.attempt));
+    let change = desk.resolve(&ResolutionRequest { id: Some(seen.id), attempt, ..request }, &who).await?;
     match args.change.output {
         Shape::Text => print(&text(&change))?,
         Shape::Json => print_json(&change)?,
@@ -38,30 +35,8 @@ pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) 
     Ok(0)
 }
 
-/// As a key, and where there is none, as the first digits of an id, or as a label.
-async fn say(desk: &AnyDesk, request: &ResolutionRequest, who: &str) -> Result<ChangeView, DeskError> {
-    let not_found = match desk.resolve(request, who).await {
-        Err(error) if error.kind == DeskErrorKind::NotFound && request.scope.is_none() => error,
-        said => return said,
-    };
-    let plain = ResolutionRequest { id: None, key: None, ..request.clone() };
-    if let Some(text) = request.id.clone().filter(|_| request.key.is_none()) {
-        // Keys may look like ids.
-        return desk.resolve(&ResolutionRequest { key: Some(text), ..plain }, who).await.map_err(|_| not_found);
-    }
-    let Some(text) = request.key.clone() else { return Err(not_found) };
-    if is_part_of_id(&text) {
-        return desk.resolve(&ResolutionRequest { id: Some(text), ..plain }, who).await;
-    }
-    if text.contains('=') {
-        return desk.resolve(&ResolutionRequest { label: Some(text), ..plain }, who).await;
-    }
-    Err(not_found)
-}
-
+/// What is said, of a record that is still to be found.
 fn request(args: &ResolveArgs) -> Result<ResolutionRequest, Failure> {
-    let key = args.key.trim().to_owned();
-    let by_id = is_whole_id(&key) && args.scope.is_none();
     let verdict = match (args.verdict.happened, args.verdict.did_not_happen) {
         (true, _) => "happened",
         (_, true) => "did-not-happen",
@@ -77,9 +52,9 @@ fn request(args: &ResolveArgs) -> Result<ResolutionRequest, Failure> {
         body: text.and_then(Result::ok),
     });
     Ok(ResolutionRequest {
-        id: by_id.then(|| key.clone()),
-        scope: args.scope.clone(),
-        key: (!by_id).then_some(key),
+        id: None,
+        scope: None,
+        key: None,
         label: None,
         verdict: verdict.to_owned(),
         attempt: args.attempt,

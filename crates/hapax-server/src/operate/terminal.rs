@@ -4,6 +4,8 @@ use std::io::{IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
+use super::EXIT_DECLINED;
+use super::args::Shape;
 use super::failure::Failure;
 use crate::logs::escaped;
 
@@ -70,6 +72,15 @@ pub(super) fn print_json(document: &impl Serialize) -> Result<bool, Failure> {
 pub(super) fn print_json_line(document: &impl Serialize) -> Result<bool, Failure> {
     let text = serde_json::to_string(document)?;
     print(&format!("{}\n", escaped(&text)))
+}
+
+/// Says that the person who was asked said no: in words, or by how things stand.
+pub(super) fn print_declined(shape: Shape, standing: &impl Serialize) -> Result<u8, Failure> {
+    match shape {
+        Shape::Text => print("nothing was changed\n")?,
+        Shape::Json => print_json(standing)?,
+    };
+    Ok(EXIT_DECLINED)
 }
 
 /// A remark for people, beside the output.

@@ -6,6 +6,7 @@ use clap::{ArgGroup, Args, Subcommand};
 
 use crate::cli::Flags;
 use crate::config::Sources;
+use crate::operate::args::Actor;
 
 /// What to do with the store.
 #[derive(Clone, Debug, Subcommand)]
@@ -61,6 +62,9 @@ pub struct RestoreArgs {
     /// Why, for the audit log
     #[arg(long, value_name = "TEXT", default_value = "restored from a backup", hide_default_value = true)]
     pub reason: String,
+    /// Who acts.
+    #[command(flatten)]
+    pub actor: Actor,
     /// Which store.
     #[command(flatten)]
     pub store: StoreFlags,
@@ -85,6 +89,9 @@ pub struct FenceArgs {
     /// Why, for the audit log
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
+    /// Who acts.
+    #[command(flatten)]
+    pub actor: Actor,
     /// Which store.
     #[command(flatten)]
     pub store: StoreFlags,

@@ -32,7 +32,7 @@ pub(super) struct Raised {
 /// Shows, raises or lifts.
 pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) -> Result<String, StoreFileError> {
     let config = config::load(&args.store.sources(without_token(environment.clone())))?;
-    let who = who(None, &environment);
+    let who = who(&args.actor, &environment);
     let store = open::existing(&args.store, environment).await?;
     let now = time_of(&store).await?;
     let reason = args.reason.as_deref().unwrap_or_default();

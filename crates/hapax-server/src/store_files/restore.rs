@@ -16,7 +16,7 @@ pub(super) async fn run(args: &RestoreArgs, environment: Vec<(String, String)>) 
         return Err(StoreFileError::Usage("`--reason` is empty; say why in a sentence".to_owned()));
     }
     let config = config::load(&args.store.sources(without_token(environment.clone())))?;
-    let who = who(None, &environment);
+    let who = who(&args.actor, &environment);
     let to = open::file(&args.store, environment)?;
     let restore = Restore::begin(&args.from, &Options::new(&to))?;
     let contents = restore.contents().clone();

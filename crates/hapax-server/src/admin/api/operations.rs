@@ -122,7 +122,7 @@ pub(super) async fn show<D: Desk>(to: To<'_, D>, id: &str) -> Result<String, Ref
     path = "/v1/audit",
     operation_id = "audit",
     params(
-        ("id" = Option<String>, Query, pattern = "^[0-9a-fA-F]{8,64}$", description = "About this record only."),
+        ("id" = Option<String>, Query, pattern = "^[0-9a-fA-F]{8,64}$", description = "About this record only, there or gone; at least 8 of its first digits."),
         ("before" = Option<i64>, Query, minimum = 0, maximum = 9223372036854775807_i64,
             description = "`next` of the page before."),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 500, description = "How many at most; default 50."),
