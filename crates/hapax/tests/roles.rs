@@ -614,6 +614,21 @@ async fn a_share_whose_probes_hang_does_not_hold_up_another() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_due_behind_very_many_of_a_share_that_hangs_is_found() {
+    let (setup, probe) = (setup(), Uneven::default());
+    for key in 0..10_100 {
+        setup.unknown(&format!("slow-{key}")).await;
+    }
+    setup.clock.advance_ms(1);
+    setup.unknown("quick-1").await;
+    while_sweeping(&setup, &probe, async {
+        let took = settled(&setup, "quick-1").await;
+        assert!(took <= EVERY * 3, "{took:?}");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn more_than_a_sweep_takes_is_gone_on_with_at_once() {
     let setup = setup();
     for key in 0..1200 {

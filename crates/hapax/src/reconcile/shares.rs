@@ -17,7 +17,7 @@ use hapax_core::engine::{Engine, Tokens};
 use hapax_core::journal::Journal;
 use hapax_core::limits::PAGE_ENTRIES_MAX;
 use hapax_core::record::State;
-use hapax_core::store::{Entry, Store, StoreError};
+use hapax_core::store::{Cursor, Entry, Store, StoreError};
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::timeout;
@@ -29,13 +29,15 @@ use crate::sweep::{Left, Walk};
 /// Probes of a share at a time: whoever answers them has other work, too.
 const PROBES_AT_ONCE: usize = 16;
 
-/// Records read per sweep at most, those of full shares included. What is due after them waits until some are settled.
+/// Records read per sweep at most, those of full shares included. The next sweep goes on from there.
 const READ_MAX: usize = 10_000;
 
 /// The shares that have something to do.
 #[derive(Default)]
 pub(super) struct Shares {
     by_name: Mutex<BTreeMap<Arc<str>, Share>>,
+    /// Where the last sweep stopped reading; `None`: at the end.
+    place: Mutex<Option<Cursor>>,
     /// What failed since somebody last asked.
     failed: Mutex<Option<StoreError>>,
 }
@@ -73,7 +75,8 @@ impl Shares {
         limit: u32,
     ) -> Result<(Vec<Taken>, Left), StoreError> {
         let (mut taken, mut left, mut read) = (Vec::new(), Left::default(), 0);
-        let mut walk = Walk::due(store, &[State::Unknown], limit.min(PAGE_ENTRIES_MAX));
+        let place = self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut walk = Walk::due(store, &[State::Unknown], limit.min(PAGE_ENTRIES_MAX)).from(place);
         while let Some(page) = walk.page().await? {
             left.damaged.extend(page.damaged);
             read += page.entries.len();
@@ -86,6 +89,7 @@ impl Shares {
                 }
             }
             if read >= READ_MAX {
+                *self.place.lock().unwrap_or_else(PoisonError::into_inner) = walk.place();
                 break;
             }
         }
