@@ -248,6 +248,21 @@ fn an_attempt_that_comes_back_contradicts_a_verdict() {
 }
 
 #[test]
+fn an_attempt_that_comes_back_to_a_purged_key_may_run_twice_yet() {
+    needs_clients!();
+    needs_postgres!();
+    let mut two = paused("");
+    let before = scrape(&two.second);
+    until("the second node has noticed the lapse", SOON, || two.second.metric("hapax_lapsed_total") > 0.5);
+    operator(&["keys", "purge", "k", "--reason", "a test", "--yes", "--store", &two.url]);
+    two.ledger.release("k");
+    two.first.signal("CONT");
+    let _ = two.request.join().unwrap();
+    until("it is noticed", SOON, || two.first.metric("hapax_forgotten_total") > 0.5);
+    assert_fires("HapaxDoubleRun", &before, &scrape(&two.first), &[]);
+}
+
+#[test]
 fn keys_that_are_used_again_and_retries_are_noticed() {
     needs_clients!();
     let node = start(Kept::Sqlite);

@@ -30,6 +30,10 @@ on_both_stores! {
     draining_waits_for_no_sweep
     without_a_probe_one_command_settles_it
     truth_that_comes_after_a_verdict_is_recorded_counted_and_noted
+    truth_that_comes_after_a_purge_is_counted_and_noted
+    a_route_whose_probe_never_answers_does_not_hold_up_another
+    a_probe_is_asked_under_the_host_that_it_names
+    a_fence_that_stands_is_counted_and_shown
 }
 
 /// Long enough for a busy machine; nothing here takes more than a few seconds.
@@ -277,6 +281,69 @@ fn draining_waits_for_no_sweep(kept: Kept) {
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
+fn a_route_whose_probe_never_answers_does_not_hold_up_another(kept: Kept) {
+    let refunds = "[[route]]\nmethods = [\"POST\"]\npath = \"/refunds\"\nsettle_after = \"5m\"\n\
+                   probe = { get = \"/hangs/{key}\", timeout = \"5m\" }\n";
+    // It hangs for longer than the test waits.
+    let config = config(PROBE).replace("answer_timeout = \"2s\"", "answer_timeout = \"5m\"");
+    let config = config.replace("settle_after = \"2000ms\"", "settle_after = \"5m\"");
+    let node = start_with(kept, |builder| builder.with_config(&format!("{config}{refunds}")));
+    node.ledger.on(&look_up("k"), succeeded());
+    for key in (0..20).map(|key| format!("refund-{key}")) {
+        node.ledger.on(&format!("/hangs/{key}"), Behaviour::Hang);
+        node.ledger.next(&key, Behaviour::Drop);
+        let refund =
+            hapax_testkit::raw_http::request("POST", "/refunds").header("Authorization", "Bearer alice-secret");
+        assert_eq!(node.send(&refund.header("Idempotency-Key", &key).body("{}")).status, 504);
+    }
+    let hang = || node.ledger.received().iter().filter(|request| request.target.starts_with("/hangs/")).count();
+    until("as many hang as may", PATIENCE, || hang() == 16);
+    node.ledger.next("k", Behaviour::Drop);
+    assert_eq!(node.send(&pay("k")).status, 504);
+    assert_eq!(retry_until_answered(&node, "k").status, 200);
+    assert_eq!(hang(), 16);
+}
+
+fn a_probe_is_asked_under_the_host_that_it_names(kept: Kept) {
+    let probe = |host: &str| format!("probe = {{ get = \"/look-up/{{key}}\"{host} }}");
+    for (keep_host, host, asked_under) in [
+        ("true", "", None),
+        ("true", ", host = \"bank.example:8443\"", Some("bank.example:8443")),
+        ("false", ", host = \"bank.example\"", Some("bank.example")),
+    ] {
+        let config = config(&probe(host)).replace("[upstream]", &format!("[upstream]\nkeep_host = {keep_host}"));
+        let node = start_with(kept, |builder| builder.with_config(&config));
+        node.ledger.on(&look_up("k"), succeeded());
+        node.ledger.next("k", Behaviour::Drop);
+        assert_eq!(node.send(&pay("k")).status, 504);
+        assert_eq!(retry_until_answered(&node, "k").status, 200);
+        let asked = node.ledger.received().into_iter().find(|request| request.target == look_up("k")).unwrap();
+        let own = node.ledger.address().to_string();
+        assert_eq!(asked.header("host"), Some(asked_under.unwrap_or(&own)), "{keep_host} {host}");
+    }
+}
+
+fn a_fence_that_stands_is_counted_and_shown(kept: Kept) {
+    let node = start_with(kept, |builder| builder.with_config(&config("")));
+    assert_eq!(node.hapax.metric("hapax_fence"), 0.0);
+    assert!(!command(&node, &["status"]).contains("fence"));
+    let raise = ["store", "fence", "--raise", "--since", "2024-11-16T12:00:00Z", "--reason", "recovered to noon"];
+    command(&node, &raise);
+    until("the fence is noticed", PATIENCE, || node.hapax.metric("hapax_fence") == 1.0);
+    let said = command(&node, &["status"]);
+    let line = said.lines().find(|line| line.starts_with("fence ")).unwrap();
+    assert!(line.contains("what was claimed from 2024-11-16T12:00:00.000Z to 2"), "{line}");
+    assert!(line.contains("may be lost; it stands until 2"), "{line}");
+    let told: serde_json::Value = serde_json::from_str(&command(&node, &["status", "--output", "json"])).unwrap();
+    assert_eq!(told["fence"]["lost_since"], "2024-11-16T12:00:00.000Z");
+    for moment in ["restored_at", "until"] {
+        assert!(line.contains(told["fence"][moment].as_str().unwrap()), "{moment}: {line}");
+    }
+    command(&node, &["store", "fence", "--lift", "--reason", "compared with the ledger"]);
+    until("that it is lifted is noticed", PATIENCE, || node.hapax.metric("hapax_fence") == 0.0);
+    assert!(!command(&node, &["status"]).contains("fence"));
+}
+
 /// A command on the node's store, while the node runs.
 fn command(node: &Node, args: &[&str]) -> String {
     let store = match &node.database {
@@ -318,7 +385,14 @@ fn beside(node: &Node, text: &str) -> Hapax {
     }
 }
 
-fn truth_that_comes_after_a_verdict_is_recorded_counted_and_noted(kept: Kept) {
+/// A node that stands still amid the payment `k`, and another one that has noticed the lapse.
+struct Held {
+    node: Node,
+    other: Hapax,
+    first: JoinHandle<Result<Response, ReadError>>,
+}
+
+fn held(kept: Kept) -> Held {
     // The upstream works for longer than anybody waits for it, and says meanwhile that there is nothing.
     let config = config(PROBE).replace("answer_timeout = \"2s\"", "answer_timeout = \"20s\"");
     let config = config.replace("settle_after = \"2000ms\"", "settle_after = \"20s\"");
@@ -327,6 +401,11 @@ fn truth_that_comes_after_a_verdict_is_recorded_counted_and_noted(kept: Kept) {
     node.hapax.signal("STOP");
     let other = beside(&node, &config);
     until("the other notices the lapse", PATIENCE, || other.metric("hapax_lapsed_total") == 1.0);
+    Held { node, other, first }
+}
+
+fn truth_that_comes_after_a_verdict_is_recorded_counted_and_noted(kept: Kept) {
+    let Held { mut node, other, first } = held(kept);
     let said = ["keys", "resolve", "k", "--did-not-happen", "--reason", "so says the bank", "--yes"];
     command(&node, &said);
     node.hapax.signal("CONT");
@@ -339,4 +418,36 @@ fn truth_that_comes_after_a_verdict_is_recorded_counted_and_noted(kept: Kept) {
     assert_eq!((retry.is_replay(), retry.text()), (true, answer.text()));
     until("it is noted", PATIENCE, || command(&node, &["audit"]).contains("contradicted"));
     node.ledger.assert_once("k");
+}
+
+fn truth_that_comes_after_a_purge_is_counted_and_noted(kept: Kept) {
+    let Held { mut node, other: _other, first } = held(kept);
+    command(&node, &["keys", "purge", "k", "--reason", "asked to be forgotten", "--yes"]);
+    node.hapax.signal("CONT");
+    node.ledger.release("k");
+    assert_eq!(refused(&first.join().unwrap().unwrap()), (409, "outcome-unknown".into()));
+    assert_eq!(node.hapax.metric("hapax_forgotten_total"), 1.0);
+    node.hapax.line_with("an attempt completed whose key was forgotten");
+    until("it is noted", PATIENCE, || command(&node, &["audit"]).contains("whose key was purged"));
+    node.ledger.assert_once("k");
+}
+
+#[test]
+fn a_node_that_ends_waits_for_its_late_truth_to_be_noted() {
+    hapax_testkit::needs_postgres!();
+    let Held { mut node, other, first } = held(Kept::Postgres);
+    command(&node, &["keys", "resolve", "k", "--did-not-happen", "--reason", "so says the bank", "--yes"]);
+    // Nothing else writes notes meanwhile.
+    drop(other);
+    let database = node.database.take().unwrap();
+    database.run("ALTER TABLE hapax.note RENAME TO note_away");
+    node.hapax.signal("CONT");
+    node.ledger.release("k");
+    assert_eq!(first.join().unwrap().unwrap().status, 201);
+    node.hapax.line_with("late truth could not be noted yet");
+    node.hapax.signal("TERM");
+    node.hapax.line_with("ending: finishing what runs");
+    database.run("ALTER TABLE hapax.note_away RENAME TO note");
+    assert_eq!(node.hapax.wait(), Some(0));
+    assert_eq!(database.run("SELECT count(*) FROM hapax.note WHERE what = 'contradicted'"), "1");
 }

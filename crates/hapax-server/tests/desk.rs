@@ -20,6 +20,7 @@ use hapax_server::desk::view::{AnswerRequest, Filter, PageView, PurgeRequest, Re
 use hapax_server::desk::{Desk, DeskError, DeskErrorKind};
 use hapax_server::run::store::AnyStore;
 use hapax_sqlite::SystemClock;
+use hapax_testkit::clock::FakeClock;
 use hapax_testkit::postgres::{Database, Server};
 
 /// A store with its desk, and what keeps it there.
@@ -584,4 +585,20 @@ async fn the_status_counts_and_judges(rig: Rig) {
     if status.store.kind == "sqlite" {
         assert_eq!(status.counts.about_all, Some(3));
     }
+}
+
+#[tokio::test]
+async fn the_status_judges_no_age_by_a_clock_that_is_not_trusted() {
+    let clock = FakeClock::default();
+    let store = AnyStore::Memory(Arc::new(Memory::new(clock.clone())));
+    let rig =
+        Rig { desk: Direct::new(store.clone()), store, _directory: tempfile::tempdir().unwrap(), _database: None };
+    rig.unknown("alice", "unknown", &[]).await;
+    rig.claim(&address("http", "alice", "running"), &[]).await;
+    clock.advance_ms(3_600_000);
+    let problems = rig.desk.status().await.unwrap().problems;
+    assert!(problems.len() == 2 && problems[0].contains("the oldest for 60 minutes"), "{problems:?}");
+    clock.step_ms(-7_200_000);
+    let problems = rig.desk.status().await.unwrap().problems;
+    assert!(problems.len() == 1 && problems[0].contains("does not trust its clock"), "{problems:?}");
 }

@@ -6,7 +6,7 @@
 //! made after the restore cannot have been claimed before it.
 
 use hapax_core::address::Key;
-use hapax_core::clock::Timestamp;
+use hapax_core::clock::{Now, Timestamp};
 use hapax_core::journal::{Journal, Note};
 use hapax_core::store::{ErrorKind, Store, StoreError};
 
@@ -33,21 +33,27 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// Whether that key could have been claimed in what was lost.
+    /// Whether that key could have been claimed in what was lost. Only a key that says itself when it was made could not.
     #[must_use]
-    pub fn holds(&self, key: &Key, now: Timestamp) -> bool {
-        let made_after = made_at(key.as_str()).is_some_and(|made_at| made_at > self.restored_at.plus_ms(SKEW_MS));
-        now < self.until && !made_after
+    pub fn holds(&self, key: &Key) -> bool {
+        made_at(key.as_str()).is_none_or(|made_at| made_at <= self.restored_at.plus_ms(SKEW_MS))
+    }
+
+    /// Whether every lost answer would have expired, by a clock that is trusted: then the fence holds nothing any more.
+    #[must_use]
+    pub fn has_fallen(&self, now: Now) -> bool {
+        now.has_reached(self.until)
     }
 }
 
-/// The fence that stands, if one does. One whose time has passed counts as none.
+/// The fence that stands, if one does. One whose time has passed by the store's clock counts as none; while the store does not
+/// trust its clock, no fence falls.
 ///
 /// # Errors
 /// If the store fails, or what it remembers cannot be read.
-pub async fn standing(store: &impl Store, now: Timestamp) -> Result<Option<Fence>, StoreError> {
-    let text = recall(store, NAME).await?.text;
-    Ok(read(text.as_deref())?.filter(|fence| now < fence.until))
+pub async fn standing(store: &impl Store) -> Result<Option<Fence>, StoreError> {
+    let recalled = recall(store, NAME).await?;
+    Ok(read(recalled.text.as_deref())?.filter(|fence| !fence.has_fallen(recalled.now)))
 }
 
 /// Raises a fence, with a note of who did it and why. Where one stands, the two become one that holds whatever either held.
@@ -124,6 +130,7 @@ fn made_at(key: &str) -> Option<Timestamp> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hapax_core::limits::CLOCK_SETTLE_MS;
     use hapax_core::memory::Memory;
     use hapax_testkit::clock::FakeClock;
 
@@ -147,34 +154,46 @@ mod tests {
 
     #[test]
     fn only_a_key_that_was_surely_made_later_is_let_through() {
-        let now = Timestamp::from_ms(RESTORED_MS + 120_000);
         for key in ["order-17", "8e03978e-40d5-43dd-bc93-6894a57f9324"] {
-            assert!(fence().holds(&Key::new(key).unwrap(), now), "{key}");
+            assert!(fence().holds(&Key::new(key).unwrap()), "{key}");
         }
         assert!(
-            fence().holds(&uuid_v7(RESTORED_MS - 90_000), now),
+            fence().holds(&uuid_v7(RESTORED_MS - 90_000)),
             "made before the backup, it may have been sent after it"
         );
-        assert!(fence().holds(&uuid_v7(RESTORED_MS - 1), now));
-        assert!(fence().holds(&uuid_v7(RESTORED_MS + SKEW_MS), now), "a clock may be ahead");
-        assert!(!fence().holds(&uuid_v7(RESTORED_MS + SKEW_MS + 1), now));
-        assert!(!fence().holds(&Key::new("order-17").unwrap(), fence().until), "every lost answer would have expired");
+        assert!(fence().holds(&uuid_v7(RESTORED_MS - 1)));
+        assert!(fence().holds(&uuid_v7(RESTORED_MS + SKEW_MS)), "a clock may be ahead");
+        assert!(!fence().holds(&uuid_v7(RESTORED_MS + SKEW_MS + 1)));
     }
 
     #[tokio::test]
-    async fn a_fence_stands_until_its_time_or_until_it_is_lifted() {
+    async fn a_fence_falls_by_the_stores_clock_and_only_if_that_is_trusted() {
+        let clock = FakeClock::default();
+        let store = Memory::new(clock.clone());
+        let until = Timestamp::from_ms(RESTORED_MS + 1_000);
+        raise(&store, Fence { until, ..fence() }, &note()).await.unwrap();
+        assert_eq!(standing(&store).await.unwrap().unwrap().until, until);
+        clock.advance_ms(999);
+        assert!(standing(&store).await.unwrap().is_some());
+        clock.step_ms(3_600_000);
+        clock.advance_ms(1);
+        assert!(standing(&store).await.unwrap().is_some(), "somebody set the clock");
+        clock.advance_ms(CLOCK_SETTLE_MS);
+        assert_eq!(standing(&store).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_fence_stands_until_it_is_lifted() {
         let store = Memory::new(FakeClock::default());
-        let now = Timestamp::from_ms(RESTORED_MS);
-        assert_eq!(standing(&store, now).await.unwrap(), None);
+        assert_eq!(standing(&store).await.unwrap(), None);
         raise(&store, fence(), &note()).await.unwrap();
-        assert_eq!(standing(&store, now).await.unwrap(), Some(fence()));
-        assert_eq!(standing(&store, fence().until).await.unwrap(), None);
+        assert_eq!(standing(&store).await.unwrap(), Some(fence()));
         let earlier = Fence { lost_since: Timestamp::from_ms(1), until: Timestamp::from_ms(2), ..fence() };
         raise(&store, earlier, &note()).await.unwrap();
         let both = Fence { lost_since: earlier.lost_since, ..fence() };
-        assert_eq!(standing(&store, now).await.unwrap(), Some(both), "what either held");
+        assert_eq!(standing(&store).await.unwrap(), Some(both), "what either held");
         assert_eq!(lift(&store, &note()).await.unwrap(), Some(both));
-        assert_eq!(standing(&store, now).await.unwrap(), None);
+        assert_eq!(standing(&store).await.unwrap(), None);
         assert_eq!(lift(&store, &note()).await.unwrap(), None);
     }
 }

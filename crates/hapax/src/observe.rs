@@ -145,6 +145,11 @@ pub(crate) fn overruled() {
     metrics::counter!("hapax_overruled_total").increment(1);
 }
 
+/// A completion found nothing left of its record.
+pub(crate) fn forgotten() {
+    metrics::counter!("hapax_forgotten_total").increment(1);
+}
+
 /// There is a route of that name: its counter begins at zero, so that the first increase is seen.
 pub(crate) fn route_is_known(route: &Arc<str>) {
     metrics::counter!("hapax_duplicates_total", "route" => Arc::clone(route)).increment(0);
@@ -185,11 +190,14 @@ pub(crate) fn reconciled(outcome: &'static str) {
     metrics::counter!("hapax_reconcile_total", "outcome" => outcome).increment(1);
 }
 
-/// How many records wait for somebody to say what became of them.
-pub(crate) fn waiting(waiting: &Waiting) {
+/// How many records wait for somebody to say what became of them. Their age stays as it was last known while the store's
+/// clock is not trusted.
+pub(crate) fn waiting(waiting: &Waiting, trusted: bool) {
     metrics::gauge!("hapax_unknown").set(waiting.unknown as f64);
     metrics::gauge!("hapax_dead").set(waiting.dead as f64);
-    metrics::gauge!("hapax_oldest_unknown_seconds").set(waiting.oldest_unknown_ms as f64 / 1000.0);
+    if trusted {
+        metrics::gauge!("hapax_oldest_unknown_seconds").set(waiting.oldest_unknown_ms as f64 / 1000.0);
+    }
 }
 
 /// A background role swept.
@@ -242,9 +250,9 @@ mod tests {
 
     use metrics::{Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
-    /// Adds all counters up.
+    /// Adds all counters up, and keeps the age of what is unknown.
     #[derive(Default)]
-    struct Sum(Arc<AtomicU64>);
+    struct Sum(Arc<AtomicU64>, Arc<AtomicU64>);
 
     impl Recorder for Sum {
         fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -253,12 +261,25 @@ mod tests {
         fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
             Counter::from_arc(Arc::clone(&self.0))
         }
-        fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> metrics::Gauge {
-            metrics::Gauge::noop()
+        fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> metrics::Gauge {
+            match key.name() {
+                "hapax_oldest_unknown_seconds" => metrics::Gauge::from_arc(Arc::clone(&self.1)),
+                _ => metrics::Gauge::noop(),
+            }
         }
         fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
             Histogram::noop()
         }
+    }
+
+    #[test]
+    fn an_age_stays_as_it_was_known_while_the_clock_is_not_trusted() {
+        let recorder = Sum::default();
+        metrics::with_local_recorder(&recorder, || {
+            waiting(&Waiting { oldest_unknown_ms: 7_000, ..Waiting::default() }, true);
+            waiting(&Waiting::default(), false);
+        });
+        assert_eq!(f64::from_bits(recorder.1.load(Ordering::Relaxed)), 7.0);
     }
 
     #[test]

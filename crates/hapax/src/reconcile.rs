@@ -6,34 +6,37 @@
 //! has to decide: the record is dead.
 //!
 //! A node that probes first puts the next probe off by a swap, so that of several nodes one asks, and one that dies while it
-//! asks is followed by another. Which route is probed how is left to whoever implements the probe.
+//! asks is followed by another. Which route is probed how is left to whoever implements the probe, and so is who waits for
+//! whom: records of one [share](Probe::share) do.
+
+mod shares;
 
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use hapax_core::address::Address;
 use hapax_core::clock::Now;
 use hapax_core::engine::{Engine, EngineError, Reply, Tokens};
 use hapax_core::journal::{Journal, Note};
-use hapax_core::limits::{NOTE_TEXT_BYTES_MAX, PAGE_ENTRIES_MAX};
+use hapax_core::limits::NOTE_TEXT_BYTES_MAX;
 use hapax_core::record::{Outcome, Record, State, Stored, Version};
 use hapax_core::store::{Entry, ErrorKind, Seen, StoreError, Swap};
 use hapax_core::transition::{Answer, Event, Resolution, decide};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::sweep::{self, Left, Pace, Walk};
+use crate::reconcile::shares::Shares;
+use crate::sweep::{self, Left, Pace};
 use crate::{observe, tokens};
 
 /// Who is named in notes about what a probe found out.
 pub const WHO: &str = "reconcile";
 
-/// Records looked at per sweep.
+/// Records that a share takes up at a time.
 const LIMIT: u32 = 500;
-
-/// Probes at a time: whoever answers them has other work, too.
-const PROBES_AT_ONCE: usize = 16;
 
 /// The pause where there is more.
 const BETWEEN: Duration = Duration::from_millis(100);
@@ -76,6 +79,12 @@ pub struct Plan {
 pub trait Probe: Send + Sync {
     /// How that record is probed; `None` where nobody can tell, and a person has to.
     fn plan(&self, at: &Address, record: &Record) -> Option<Plan>;
+
+    /// Which records wait for each other: those of one share are probed a few at a time, and those of others do not wait
+    /// for them. Whoever is asked by a probe that may hang should be a share of its own. By default there is one for all.
+    fn share(&self, _: &Address, _: &Record) -> Arc<str> {
+        Arc::from("")
+    }
 
     /// What became of the record's last attempt. Must change nothing.
     fn ask(&self, at: &Address, record: &Record) -> impl Future<Output = Probed> + Send;
@@ -137,7 +146,7 @@ impl Report {
     }
 }
 
-/// Probes up to `limit` unknown records that are due.
+/// Probes up to `limit` unknown records of each share that are due.
 ///
 /// # Errors
 /// If the store fails. What was found out before stays so.
@@ -146,18 +155,11 @@ pub async fn run_once<S: Journal, T: Tokens>(
     probe: &impl Probe,
     limit: u32,
 ) -> Result<Report, StoreError> {
-    let mut report = Report::default();
-    let mut walk = Walk::due(engine.store(), &[State::Unknown], limit.min(PAGE_ENTRIES_MAX));
-    let mut looked = 0;
-    while let Some(page) = walk.page().await? {
-        report.left.damaged.extend(page.damaged);
-        looked += page.entries.len();
-        let cases = page.entries.into_iter().map(|entry| look(engine, probe, entry, page.now)).collect();
-        sweep::at_once(cases, PROBES_AT_ONCE).await?.into_iter().for_each(|came| report.count(came));
-        if looked >= limit as usize {
-            report.left.more = true;
-            break;
-        }
+    let shares = Shares::default();
+    let (taken, left) = shares.take(engine.store(), probe, limit).await?;
+    let mut report = Report { left, ..Report::default() };
+    for came in join_all(taken.into_iter().map(|taken| shares.ask(engine, probe, taken))).await {
+        report.count(came?);
     }
     Ok(report)
 }
@@ -241,10 +243,13 @@ impl<S: Journal, T: Tokens> Case<'_, S, T> {
         }
     }
 
-    /// How long "did not happen" does not count yet. Counted to the moment before the probe was sent.
+    /// How long "did not happen" does not count yet. Counted to the moment before the probe was sent. By a clock that is not
+    /// trusted, no age is old enough: it is asked again as soon as the clock is.
     fn unsettled_ms(&self) -> u64 {
-        let since = self.stored().and_then(Stored::doubted_since).unwrap_or(self.seen.now.at);
-        self.seen.now.at.ms_until(since.plus_ms(millis(self.plan.settle_after)))
+        let now = self.seen.now;
+        let since = self.stored().and_then(Stored::doubted_since).unwrap_or(now.at);
+        let settled_at = since.plus_ms(millis(self.plan.settle_after));
+        if now.has_reached(settled_at) { 0 } else { now.at.ms_until(settled_at).max(1) }
     }
 
     fn stored(&self) -> Option<&Stored> {
@@ -317,7 +322,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Reconciles every `every` until the token is cancelled.
+/// Reconciles every `every` until the token is cancelled. A share whose probes take longer holds up nobody else.
 pub async fn run<S: Journal, T: Tokens>(
     engine: &Engine<S, T>,
     probe: &impl Probe,
@@ -325,5 +330,11 @@ pub async fn run<S: Journal, T: Tokens>(
     ending: &CancellationToken,
 ) {
     let pace = Pace { every, between: BETWEEN.min(every) };
-    sweep::repeat(WHO, pace, ending, || async { Ok(run_once(engine, probe, LIMIT).await?.left) }).await;
+    let shares = Shares::default();
+    let (begin, begun) = mpsc::unbounded_channel();
+    let sweeps = sweep::repeat(WHO, pace, ending, || shares::sweep_once(engine, probe, &shares, &begin, every));
+    tokio::select! {
+        () = sweeps => {}
+        () = shares::carry_on(begun) => {}
+    }
 }

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use hapax_core::address::{Address, AddressScheme, InvalidPart, Key, Scope, Space};
+use hapax_core::clock::Now;
 use hapax_core::fingerprint::{Fingerprint, Scheme};
 use hapax_core::journal::{Journal, Note};
 use hapax_core::limits::DURATION_MS_MAX;
@@ -23,6 +24,8 @@ pub struct Remembered {
     /// What is remembered. `None`: nothing so far.
     pub text: Option<String>,
     version: Option<Version>,
+    /// When it was recalled, by the store's clock.
+    pub(crate) now: Now,
 }
 
 /// What the store remembers under that name.
@@ -89,12 +92,12 @@ fn record(text: &str) -> Result<Record, StoreError> {
 }
 
 fn read(seen: &Seen) -> Result<Remembered, StoreError> {
-    let version = seen.version();
-    let Some(stored) = &seen.stored else { return Ok(Remembered { text: None, version }) };
+    let (version, now) = (seen.version(), seen.now);
+    let Some(stored) = &seen.stored else { return Ok(Remembered { text: None, version, now }) };
     match stored.record.outcome.as_ref().map(|outcome| &outcome.body) {
         Some(Body::Kept(body)) => {
             let text = String::from_utf8(body.clone()).map_err(|_| damaged())?;
-            Ok(Remembered { text: Some(text), version })
+            Ok(Remembered { text: Some(text), version, now })
         }
         _ => Err(damaged()),
     }

@@ -22,7 +22,7 @@ pub struct Waiting {
     pub unknown: u64,
     /// Records that are dead: a person decides.
     pub dead: u64,
-    /// For how long the oldest unknown one has been in doubt.
+    /// For how long the oldest unknown one has been in doubt; 0 while the store does not trust its clock.
     pub oldest_unknown_ms: u64,
 }
 
@@ -31,9 +31,10 @@ pub struct Waiting {
 /// # Errors
 /// If the store fails.
 pub async fn run_once<S: Store>(store: &S) -> Result<Waiting, StoreError> {
-    let mut waiting = Waiting::default();
+    let (mut waiting, mut trusted) = (Waiting::default(), true);
     let mut walk = Walk::all(store, &[State::Unknown, State::Dead], PAGE_ENTRIES_MAX);
     while let Some(page) = walk.page().await? {
+        trusted &= !page.now.paused;
         for entry in &page.entries {
             if entry.stored.record.state == State::Dead {
                 waiting.dead += 1;
@@ -47,7 +48,10 @@ pub async fn run_once<S: Store>(store: &S) -> Result<Waiting, StoreError> {
             break;
         }
     }
-    observe::waiting(&waiting);
+    if !trusted {
+        waiting.oldest_unknown_ms = 0;
+    }
+    observe::waiting(&waiting, trusted);
     Ok(waiting)
 }
 

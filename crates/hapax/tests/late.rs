@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,10 +13,10 @@ use axum::body::Body;
 use common::{Fickle, Got, Work, app, layer, request, send};
 use hapax::fence::Fence;
 use hapax::http::{Guard, IdempotencyLayer, LateTruth, Pattern, RequestId, Route};
-use hapax::lapse;
+use hapax::{lapse, reap};
 use hapax_core::address::{Address, Id};
 use hapax_core::clock::Timestamp;
-use hapax_core::record::{Body as Recorded, OnLapse, Outcome, State, Stored};
+use hapax_core::record::{Body as Recorded, OnLapse, Outcome, Policy, State, Stored};
 use hapax_core::store::{Scan, Store};
 use hapax_core::transition::{Answer, Event, Resolution};
 use http::{Method, Request};
@@ -113,6 +114,70 @@ async fn a_completion_that_another_attempt_took_over_is_reported() {
 }
 
 #[tokio::test]
+async fn a_completion_whose_record_was_purged_is_reported() {
+    let lapsed = lapsed(Route::new()).await;
+    assert_eq!(lapse::run_once(lapsed.layer.engine(), 10).await.unwrap().lapsed, 1);
+    let (at, _) = the_record(&lapsed.store).await;
+    let purged = lapsed.layer.engine().apply(&at, &Event::Purge { allow_rerun: false }, None).await.unwrap();
+    assert_eq!(purged.answer, Answer::Done);
+    lapsed.work.let_go();
+    let first = lapsed.first.await.unwrap();
+    assert_eq!((first.status, first.code().as_str()), (409, "outcome-unknown"));
+    assert_eq!(lapsed.told.truths(), [(1, LateTruth::Forgotten)]);
+    assert_eq!(the_record(&lapsed.store).await.1.record.state, State::Expired, "nothing is brought back");
+}
+
+#[tokio::test]
+async fn a_completion_whose_record_is_gone_is_reported() {
+    for reaped in [false, true] {
+        let lapsed = lapsed(Route::new()).await;
+        lapsed.resolve(Resolution::DidNotHappen).await;
+        lapsed.store.clock.advance_ms(Policy::default().retention_ms);
+        if reaped {
+            assert_eq!(reap::run_once(lapsed.layer.engine(), 10).await.unwrap().reaped, 1);
+        }
+        lapsed.work.let_go();
+        assert_eq!(lapsed.first.await.unwrap().code(), "outcome-unknown");
+        assert_eq!(lapsed.told.truths(), [(1, LateTruth::Forgotten)], "reaped: {reaped}");
+    }
+}
+
+#[tokio::test]
+async fn a_failure_whose_record_is_gone_is_no_news() {
+    let (store, work, told) = (Fickle::default(), Work::held(), Told::default());
+    let layer = layer(&store).with_guard(told.clone());
+    let service = app(&work, layer.clone());
+    let first = tokio::spawn(async move { send(&service, request("/status/503", "k-1")).await });
+    work.has_begun().await;
+    store.clock.advance_ms(LEASE_MS);
+    lapse::run_once(layer.engine(), 10).await.unwrap();
+    let (at, _) = the_record(&store).await;
+    layer.engine().apply(&at, &Event::Purge { allow_rerun: false }, None).await.unwrap();
+    work.let_go();
+    assert_eq!(first.await.unwrap().status, 503);
+    assert_eq!(told.truths(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_the_store_refuses_once_it_is_back_is_recorded_without_its_body() {
+    let (store, work) = (Fickle::default(), Work::held());
+    let layer = layer(&store);
+    let service = app(&work, layer.clone());
+    let first = tokio::spawn(async move { send(&service, request("/pay", "k-1")).await });
+    work.has_begun().await;
+    store.down.store(true, Ordering::SeqCst);
+    work.let_go();
+    assert_eq!(first.await.unwrap().code(), "outcome-unknown");
+    store.keeps_no_body.store(true, Ordering::SeqCst);
+    store.down.store(false, Ordering::SeqCst);
+    tokio::time::timeout(Duration::from_secs(60), layer.drain()).await.expect("it is recorded");
+    let (_, stored) = the_record(&store).await;
+    assert_eq!(stored.record.outcome.unwrap().body, Recorded::NotKept);
+    let retry = send(&app(&work, layer), request("/pay", "k-1")).await;
+    assert_eq!((retry.code().as_str(), work.runs()), ("answer-not-kept", 1));
+}
+
+#[tokio::test]
 async fn a_completion_of_ones_own_doubt_is_no_news() {
     let lapsed = lapsed(Route::new()).await;
     assert_eq!(lapse::run_once(lapsed.layer.engine(), 10).await.unwrap().lapsed, 1);
@@ -206,8 +271,13 @@ async fn behind_a_fence_a_key_made_later_and_one_that_was_not_lost_pass() {
     let hex = format!("{:012x}", fence.restored_at.as_ms() + 600_000);
     let later = format!("{}-{}-7000-8000-000000000000", &hex[..8], &hex[8..]);
     assert_eq!(send(&service, request("/pay", &later)).await.status, 201);
+    store.clock.step_ms(7_200_000);
+    assert_eq!(send(&service, request("/pay", "stepped")).await.code(), "outcome-unknown", "by no clock that was set");
     store.clock.advance_ms(3_600_000);
     assert_eq!(send(&service, request("/pay", "other")).await.status, 201, "a fence falls by itself");
+    assert_eq!(layer.settings().fence, None, "and costs nothing any more");
+    layer.set_fence(Some(Fence { until: fence.until.plus_ms(3_600_000), ..fence }));
+    assert_eq!(send(&service, request("/pay", "again")).await.code(), "outcome-unknown", "until another is raised");
     layer.set_fence(None);
     assert_eq!(send(&service, request("/pay", "another")).await.status, 201);
 }

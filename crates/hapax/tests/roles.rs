@@ -13,11 +13,13 @@ use hapax_core::address::{Address, AddressScheme, Key, Scope, Space};
 use hapax_core::engine::Engine;
 use hapax_core::fingerprint::{Fingerprint, Fingerprinter, Fingerprints, Recipe, Request};
 use hapax_core::journal::{Journal, NoteScan};
+use hapax_core::limits::CLOCK_SETTLE_MS;
 use hapax_core::memory::Memory;
 use hapax_core::record::{AttemptId, Body, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version};
 use hapax_core::store::{Damaged, Health, Page, Scan, Seen, Store, StoreError, Swap};
 use hapax_core::transition::{Answer, Event};
 use hapax_testkit::clock::FakeClock;
+use tokio_util::sync::CancellationToken;
 
 const LEASE_MS: u64 = 30_000;
 const SETTLE_MS: u64 = 60_000;
@@ -434,6 +436,39 @@ async fn nothing_is_probed_or_settled_by_a_clock_that_was_set() {
     assert_eq!((probe.asked(), setup.state("a").await), (0, State::Unknown));
 }
 
+/// Says that it did not happen; meanwhile somebody sets the clock.
+struct Stepped<'a> {
+    clock: &'a FakeClock,
+    steps: AtomicU32,
+}
+
+impl Probe for Stepped<'_> {
+    /// Between the look at what is due and the swap that puts the next probe off.
+    fn plan(&self, at: &Address, record: &Record) -> Option<Plan> {
+        if self.steps.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.clock.step_ms(3_600_000);
+        }
+        says(cannot_tell()).plan(at, record)
+    }
+
+    async fn ask(&self, _: &Address, _: &Record) -> Probed {
+        Probed::DidNotHappen
+    }
+}
+
+#[tokio::test]
+async fn no_age_is_old_enough_while_the_clock_is_not_trusted() {
+    let setup = setup();
+    setup.unknown("a").await;
+    setup.clock.advance_ms(10 * SETTLE_MS);
+    let probe = Stepped { clock: &setup.clock, steps: AtomicU32::new(0) };
+    let report = reconcile::run_once(&setup.engine, &probe, 100).await.unwrap();
+    assert_eq!((report.too_soon, report.resolved, setup.state("a").await), (1, 0, State::Unknown));
+    assert_eq!(reconcile::run_once(&setup.engine, &probe, 100).await.unwrap(), reconcile::Report::default());
+    setup.clock.advance_ms(CLOCK_SETTLE_MS);
+    assert_eq!(reconcile::run_once(&setup.engine, &probe, 100).await.unwrap().resolved, 1, "once it is again");
+}
+
 /// While it is asked, the attempt ends, and another one starts and gets into doubt.
 struct Overtaken<'a> {
     setup: &'a Setup,
@@ -497,6 +532,105 @@ async fn a_node_that_dies_in_a_probe_is_followed_by_another() {
     assert_eq!(reconcile::run_once(&setup.engine, &probe, 100).await.unwrap().resolved, 1);
 }
 
+/// Hangs for whatever is slow, and finds the rest at once.
+#[derive(Default)]
+struct Uneven {
+    slow: AtomicU32,
+}
+
+impl Probe for Uneven {
+    fn plan(&self, at: &Address, record: &Record) -> Option<Plan> {
+        says(cannot_tell()).plan(at, record).map(|plan| Plan { timeout: Duration::from_secs(300), ..plan })
+    }
+
+    fn share(&self, at: &Address, _: &Record) -> Arc<str> {
+        Arc::from(at.key().as_str().split('-').next().unwrap())
+    }
+
+    async fn ask(&self, at: &Address, _: &Record) -> Probed {
+        if at.key().as_str().starts_with("quick") {
+            return Probed::Happened(outcome(201));
+        }
+        self.slow.fetch_add(1, Ordering::SeqCst);
+        std::future::pending().await
+    }
+}
+
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Sweeps beside, until this is done. It must be, before a probe could have timed out.
+async fn while_sweeping<P: Probe>(setup: &Setup, probe: &P, done: impl Future<Output = ()>) {
+    let ending = CancellationToken::new();
+    tokio::select! {
+        () = reconcile::run(&setup.engine, probe, EVERY, &ending) => panic!("nobody ended it"),
+        done = tokio::time::timeout(Duration::from_secs(100), done) => done.expect("it is done in time"),
+    }
+}
+
+/// Waits until a key has an answer, and says how long that took.
+async fn settled(setup: &Setup, key: &str) -> Duration {
+    let begun = tokio::time::Instant::now();
+    while setup.state(key).await != State::Completed {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    begun.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_share_whose_probes_hang_does_not_hold_up_another() {
+    let (setup, probe) = (setup(), Uneven::default());
+    setup.unknown("slow-0").await;
+    while_sweeping(&setup, &probe, async {
+        while probe.slow.load(Ordering::SeqCst) < 1 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        for key in 1..40 {
+            setup.unknown(&format!("slow-{key}")).await;
+        }
+        while probe.slow.load(Ordering::SeqCst) < 16 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        for key in ["quick-1", "quick-2", "quick-3", "quick-4"] {
+            setup.unknown(key).await;
+            let took = settled(&setup, key).await;
+            assert!(took <= EVERY + EVERY / 2, "{key}: {took:?}");
+        }
+    })
+    .await;
+    assert_eq!(probe.slow.load(Ordering::SeqCst), 16, "so many of a share at a time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_due_behind_very_many_of_a_share_that_hangs_is_found() {
+    let (setup, probe) = (setup(), Uneven::default());
+    for key in 0..10_100 {
+        setup.unknown(&format!("slow-{key}")).await;
+    }
+    setup.clock.advance_ms(1);
+    setup.unknown("quick-1").await;
+    while_sweeping(&setup, &probe, async {
+        let took = settled(&setup, "quick-1").await;
+        assert!(took <= EVERY * 3, "{took:?}");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_a_sweep_takes_is_gone_on_with_at_once() {
+    let setup = setup();
+    for key in 0..1200 {
+        setup.unknown(&format!("quick-{key}")).await;
+    }
+    let begun = tokio::time::Instant::now();
+    while_sweeping(&setup, &Uneven::default(), async {
+        while survey::run_once(setup.engine.store()).await.unwrap().unknown > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert!(begun.elapsed() < EVERY, "{:?}", begun.elapsed());
+}
+
 #[tokio::test]
 async fn a_record_that_nobody_can_probe_is_left_alone_for_a_while() {
     let setup = setup();
@@ -531,4 +665,7 @@ async fn a_survey_counts_what_waits_and_for_how_long() {
     lapse::run_once(&setup.engine, 100).await.unwrap();
     let waiting = survey::run_once(setup.engine.store()).await.unwrap();
     assert_eq!(waiting, survey::Waiting { unknown: 2, dead: 1, oldest_unknown_ms: LEASE_MS + 5_000 });
+    setup.clock.step_ms(3_600_000);
+    let waiting = survey::run_once(setup.engine.store()).await.unwrap();
+    assert_eq!(waiting, survey::Waiting { unknown: 2, dead: 1, oldest_unknown_ms: 0 }, "no age is trusted");
 }

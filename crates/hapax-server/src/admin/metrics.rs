@@ -34,6 +34,8 @@ pub const COMPLETIONS_PENDING: &str = "hapax_completions_pending";
 pub const DOUBLE_RUNS: &str = "hapax_double_runs_total";
 /// Verdicts that turned out to be wrong.
 pub const OVERRULED: &str = "hapax_overruled_total";
+/// Answers of attempts whose records are gone.
+pub const FORGOTTEN: &str = "hapax_forgotten_total";
 /// Leases that ran out.
 pub const LAPSED: &str = "hapax_lapsed_total";
 /// Expired records that were deleted.
@@ -56,6 +58,8 @@ pub const SWEEP_FAILURES: &str = "hapax_sweep_failures_total";
 pub const CONTRADICTED: &str = "hapax_contradicted_total";
 /// Keys that came back.
 pub const DUPLICATES: &str = "hapax_duplicates_total";
+/// Whether a fence stands after a restore.
+pub const FENCE: &str = "hapax_fence";
 /// Whether the circuit breaker refuses claims.
 pub const BREAKER_OPEN: &str = "hapax_breaker_open";
 /// Reloads of the configuration.
@@ -131,6 +135,7 @@ pub const ALL: &[Metric] = &[
     counter(DOUBLE_RUNS, &[], "Completions that found another attempt's work: suspected double runs."),
     counter(CONTRADICTED, &[], "Completions of attempts that a verdict had said did not happen."),
     counter(OVERRULED, &[], "Completions that came after a verdict had settled their key."),
+    counter(FORGOTTEN, &[], "Completions that found their record gone or a tombstone: their answers are not recorded."),
     counter(DUPLICATES, &[("route", &[])], "Keys that came back, by route as it is configured."),
     counter(LAPSED, &[], "Attempts whose lease ran out, as when a process dies."),
     counter(RECONCILE, &[("outcome", RECONCILE_OUTCOMES)], "Probes of unknown outcomes, by what came of them."),
@@ -141,6 +146,7 @@ pub const ALL: &[Metric] = &[
     counter(EXPIRED, &[], "Expired records that became tombstones."),
     histogram(SWEEP_SECONDS, SECONDS, &[("role", &[])], "How long a background role took for one sweep."),
     counter(SWEEP_FAILURES, &[("role", ROLES)], "Sweeps of background roles that failed."),
+    gauge(FENCE, &[], "1 while a fence stands after a restore, otherwise 0."),
     gauge(BREAKER_OPEN, &[], "1 while claims are refused because the store fails, otherwise 0."),
     counter(RELOADS, &[("result", &["applied", "refused"])], "Reloads of the configuration, by result."),
     gauge(BUILD_INFO, &[("version", &[])], "1, with the release as a label."),

@@ -10,7 +10,7 @@ use http::Method;
 
 use super::check::above_zero;
 use super::model::{Config, Route};
-use super::policy::{Counted, KeyFormat, Policy, ReplayCheck};
+use super::policy::{Counted, KeyFormat, LabelSource, Policy, ReplayCheck};
 use super::reader::Reader;
 use super::secret;
 use super::units::{show_duration, show_size};
@@ -242,6 +242,14 @@ fn probe(place: &mut Place<'_, '_>, policy: &Policy, answer_timeout: Duration) {
     if let Some(name) = probe.get.labels().find(|name| !known(name)) {
         place
             .refuse(&["probe", "labels"], format!("`probe` asks for the label `{name}`, which `labels` does not have"));
+    }
+    let answered = |name: &&str| matches!(policy.labels.get(*name), Some(LabelSource::Answer(_)));
+    if let Some(name) = probe.get.labels().find(answered) {
+        let message = format!(
+            "`probe` asks for the label `{name}`, which is taken from the answer: a request whose outcome is unknown has \
+             none; take it from the request (\"request:/…\"), or ask by {{key}}"
+        );
+        place.refuse(&["probe", "labels"], message);
     }
     if probe.is_inline && place.reader.file.is_some_and(secret::is_public) {
         let message = "`probe` holds a secret, and anyone on this machine can read the file; name a file of its own in \

@@ -41,7 +41,7 @@ pub use model::{
     JwtKeys, KeySyntax, Keys, Log, LogFormat, Mode, Place, Role, Route, Scope, ScopeKind, Server, Store, Tls, Upstream,
 };
 pub use policy::Policy;
-pub use probe::{Condition, Piece, Probe, ProbeAnswer, Sign, Template};
+pub use probe::{Condition, KEYS as PROBE_KEYS, Piece, Probe, ProbeAnswer, Sign, Template};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub(crate) use read_admin::OPERATOR;
 pub use reader::Setting;

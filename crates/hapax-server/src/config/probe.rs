@@ -4,9 +4,12 @@
 //! `{ get = "/payments?idempotency_key={key}", happened = "200", did_not_happen = "404", answer = "probe" }`.
 //! Left to others: asking (`run::probe`), and when to ask (the library's `reconcile`).
 
+use std::net::Ipv6Addr;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use hapax_core::canonical_json::Pointer;
+use http::uri::Authority;
 use http::{HeaderName, HeaderValue, StatusCode, Uri};
 
 use super::problem::did_you_mean;
@@ -15,9 +18,10 @@ use super::source::{Node, Raw};
 use super::value::{Fault, Value, quoted};
 
 /// Every key of the table.
-const KEYS: [&str; 13] = [
+pub const KEYS: [&str; 14] = [
     "get",
     "url",
+    "host",
     "happened",
     "happened_if",
     "did_not_happen",
@@ -41,6 +45,8 @@ pub struct Probe {
     pub get: Template,
     /// Whom to ask: scheme, host and port; `None` asks the upstream.
     pub url: Option<Uri>,
+    /// The `Host` it is asked under: a name, and a port if it needs one; `None`: that of whoever is asked.
+    pub host: Option<String>,
     /// The answer that means that it happened.
     pub happened: Sign,
     /// The answer that means that it did not.
@@ -175,6 +181,7 @@ impl Value for Probe {
     fn show(&self) -> String {
         let mut pairs = vec![format!("get = {}", quoted(&self.get.text))];
         pairs.extend(self.url.as_ref().map(|url| format!("url = {}", url.show())));
+        pairs.extend(self.host.as_ref().map(|host| format!("host = {}", quoted(host))));
         let signs =
             [("happened", &self.happened), ("did_not_happen", &self.did_not_happen), ("declined", &self.declined)];
         for (name, sign) in signs.into_iter().filter(|(_, sign)| !sign.statuses.is_empty()) {
@@ -226,6 +233,7 @@ impl Table<'_> {
         let probe = Probe {
             get: Template::new(get)?,
             url: self.url()?,
+            host: self.host()?,
             happened: self.sign("happened", "happened_if", "200")?,
             did_not_happen: self.sign("did_not_happen", "did_not_happen_if", "404")?,
             declined: self.sign("declined", "declined_if", "")?,
@@ -258,6 +266,19 @@ impl Table<'_> {
         let why = "has a `url` that is not scheme, host and port; write such as \"https://bank.example\", and the path \
                    into `get`";
         uri.map(Some).ok_or_else(|| Fault::Because(why.to_owned()))
+    }
+
+    fn host(&self) -> Result<Option<String>, Fault> {
+        let Some(text) = self.text("host")? else { return Ok(None) };
+        if !is_host(text) {
+            let why = "has a `host` that is not a name, or a name and a port; write such as \"bank.example\" or \
+                       \"bank.example:8443\"";
+            return Err(Fault::Because(why.to_owned()));
+        }
+        if self.text("header")?.is_some_and(|name| name.eq_ignore_ascii_case("host")) {
+            return Err(Fault::Because("has both a `host` and the `header` Host; remove the header".to_owned()));
+        }
+        Ok(Some(text.to_owned()))
     }
 
     fn sign(&self, key: &str, key_if: &str, default: &str) -> Result<Sign, Fault> {
@@ -329,6 +350,18 @@ impl Probe {
         }
         Ok(self)
     }
+}
+
+/// A name or an address, and a port if it has one.
+fn is_host(text: &str) -> bool {
+    let Ok(authority) = text.parse::<Authority>() else { return false };
+    let host = authority.host();
+    let literal = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    let named = literal
+        .map_or_else(|| !host.is_empty() && host.bytes().all(letters), |literal| literal.parse::<Ipv6Addr>().is_ok());
+    let port = |text: &str| text.strip_prefix(':').is_some_and(|port| port.parse::<NonZeroU16>().is_ok());
+    named && text.strip_prefix(host).is_some_and(|rest| rest.is_empty() || port(rest))
 }
 
 fn condition(key: &str, text: &str) -> Result<Condition, Fault> {

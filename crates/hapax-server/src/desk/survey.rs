@@ -55,7 +55,7 @@ pub(super) async fn status(store: &AnyStore) -> Result<StatusView, DeskError> {
     let mut counted = count(store).await?;
     counted.counts.about_all = store.about_count().await?;
     problems.extend(counted.problems());
-    let fence = fence::standing(store, counted.now.at).await?.map(|fence| FenceView {
+    let fence = fence::standing(store).await?.map(|fence| FenceView {
         lost_since: moment::text(fence.lost_since),
         restored_at: moment::text(fence.restored_at),
         until: moment::text(fence.until),
@@ -120,14 +120,17 @@ impl Counted {
             problems
                 .push(format!("{dead} dead: automation gave up; see `hapax keys list --state dead` and resolve them"));
         }
-        let age_ms = self.oldest_unknown.map_or(0, |since| since.ms_until(self.now.at));
+        // By a clock that is not trusted nothing is old, and no lease has ended.
+        let trusted = !self.now.paused;
+        let oldest = self.oldest_unknown.filter(|_| trusted);
+        let age_ms = oldest.map_or(0, |since| since.ms_until(self.now.at));
         if age_ms > UNKNOWN_AGE_MS_MAX {
             let minutes = age_ms / 60_000;
             problems.push(format!(
                 "{unknown} unknown, the oldest for {minutes} minutes; see `hapax keys list --state unknown` and resolve them"
             ));
         }
-        if self.unswept > 0 {
+        if self.unswept > 0 && trusted {
             let unswept = self.unswept;
             problems
                 .push(format!("{unswept} running with a lease that ended over a minute ago: no node looks after them"));

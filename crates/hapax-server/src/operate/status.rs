@@ -7,7 +7,7 @@ use super::failure::Failure;
 use super::terminal::{Terminal, print, print_json};
 use super::{EXIT_ATTENTION, open};
 use crate::desk::Desk as _;
-use crate::desk::view::StatusView;
+use crate::desk::view::{FenceView, StatusView};
 use crate::logs::escaped;
 
 pub(super) async fn run(args: &StatusArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
@@ -38,7 +38,9 @@ fn text(status: &StatusView, terminal: Terminal) -> String {
     line("dead", &format!("{at_least}{}", status.counts.dead));
     line("records", &about);
     if let Some(fence) = &status.fence {
-        line("fence", &format!("keys claimed since {} may be lost; stands until {}", fence.lost_since, fence.until));
+        let FenceView { lost_since, restored_at, until } = fence;
+        let lost = format!("what was claimed from {lost_since} to {restored_at} may be lost");
+        line("fence", &format!("{lost}; it stands until {until}"));
     }
     for problem in &status.problems {
         line("problem", problem);

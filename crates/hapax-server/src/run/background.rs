@@ -10,11 +10,11 @@ use arc_swap::ArcSwap;
 use hapax::http::IdempotencyLayer;
 use hapax::sweep::{self, Left, Pace};
 use hapax::{fence, lapse, reap, reconcile, survey};
-use hapax_core::clock::Timestamp;
 use hapax_core::store::StoreError;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admin::metrics::FENCE;
 use crate::config;
 use crate::run::probe::{Current, Probes};
 use crate::run::store::AnyStore;
@@ -58,15 +58,18 @@ impl Background {
     }
 }
 
-/// The fence that stands, whatever the time: whether it still holds a key is judged by the store's time at the claim.
-pub(super) async fn standing_fence(store: &AnyStore) -> Result<Option<fence::Fence>, StoreError> {
-    fence::standing(store, Timestamp::default()).await
+/// Tells the layer which fence stands, if one does, and whoever watches the metrics.
+pub(super) async fn look_for_fence(layer: &IdempotencyLayer<AnyStore>) -> Result<(), StoreError> {
+    let fence = fence::standing(layer.engine().store()).await?;
+    metrics::gauge!(FENCE).set(if fence.is_some() { 1.0 } else { 0.0 });
+    layer.set_fence(fence);
+    Ok(())
 }
 
 /// An operator may raise or lift a fence while nodes run.
 async fn watch_fence(layer: &IdempotencyLayer<AnyStore>, every: Duration, ending: &CancellationToken) {
     let look = || async {
-        layer.set_fence(standing_fence(layer.engine().store()).await?);
+        look_for_fence(layer).await?;
         Ok(Left::default())
     };
     sweep::repeat("fence", Pace { every, between: FENCE_FIRST.min(every) }, ending, look).await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hapax::http::{Guard, LateTruth, Report, Route, Seen, Wait};
 use hapax_core::address::{Address, Scope};
 use hapax_core::journal::{About, Journal, Note};
+use tokio_util::task::TaskTracker;
 
 use crate::abuse::breaker::Breaker;
 use crate::abuse::callers::{Callers, What};
@@ -25,6 +26,16 @@ pub(super) struct Doorkeeper {
     pub(super) callers: Arc<Callers>,
     /// Where late truth is noted.
     pub(super) store: AnyStore,
+    /// Notes that are being written.
+    pub(super) notes: TaskTracker,
+}
+
+impl Doorkeeper {
+    /// Waits until every late truth is noted, or given up on. Nothing must run any longer that could tell another.
+    pub(super) async fn noted(&self) {
+        self.notes.close();
+        self.notes.wait().await;
+    }
 }
 
 impl Guard for Doorkeeper {
@@ -54,8 +65,8 @@ impl Guard for Doorkeeper {
     fn late_truth(&self, at: &Address, attempt: u32, truth: LateTruth) {
         let (store, id) = (self.store.clone(), *at.id());
         let note = note_of(at, attempt, truth);
-        // Beside the request: nobody waits for it.
-        tokio::spawn(async move {
+        // Beside the request: only the end of the process waits for it.
+        self.notes.spawn(async move {
             let mut pause = NOTE_RETRY_FIRST;
             for _ in 0..NOTE_TRIES_MAX {
                 match store.note(&note).await {
@@ -78,6 +89,7 @@ fn note_of(at: &Address, attempt: u32, truth: LateTruth) -> Note {
         }
         LateTruth::Overruled => "an attempt completed after a verdict had settled its key; the verdict's answer stands",
         LateTruth::DoubleRun => "an attempt completed that another one had taken over; it may have happened twice",
+        LateTruth::Forgotten => "an attempt completed whose key was purged or had expired; its answer is not recorded",
     };
     Note {
         who: "hapax".to_owned(),
@@ -87,5 +99,36 @@ fn note_of(at: &Address, attempt: u32, truth: LateTruth) -> Note {
         after: None,
         reason: reason.to_owned(),
         detail: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hapax_core::address::{AddressScheme, Key, Space};
+    use hapax_core::journal::NoteScan;
+    use hapax_core::memory::Memory;
+    use hapax_testkit::clock::FakeClock;
+
+    #[tokio::test]
+    async fn whoever_waits_for_the_notes_finds_them_in_the_journal() {
+        let store = AnyStore::Memory(Arc::new(Memory::new(FakeClock::default())));
+        let doorkeeper = Doorkeeper {
+            rates: Rates::new(),
+            breaker: Breaker::new(1, Duration::from_secs(1)),
+            callers: Arc::new(Callers::new()),
+            store: store.clone(),
+            notes: TaskTracker::new(),
+        };
+        let (space, scope, key) = (Space::new("http"), Scope::new("alice"), Key::new("k"));
+        let at = Address::new(&AddressScheme::default(), &space.unwrap(), &scope.unwrap(), &key.unwrap());
+        for truth in [LateTruth::Contradicted, LateTruth::Overruled, LateTruth::DoubleRun, LateTruth::Forgotten] {
+            doorkeeper.late_truth(&at, 1, truth);
+        }
+        doorkeeper.noted().await;
+        let notes = store.notes(&NoteScan { limit: 10, ..NoteScan::default() }).await.unwrap();
+        let mut said: Vec<&str> = notes.iter().map(|noted| noted.note.what.as_str()).collect();
+        said.sort_unstable();
+        assert_eq!(said, ["contradicted", "double-run", "forgotten", "overruled"]);
     }
 }

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
 use crate::abuse::breaker::Breaker;
@@ -77,6 +78,7 @@ impl Node {
             breaker: Breaker::new(config.store.breaker_failures.get(), config.store.breaker_pause),
             callers: Arc::new(Callers::new()),
             store: store.clone(),
+            notes: TaskTracker::new(),
         });
         let layer = IdempotencyLayer::with_scheme(store.clone(), scheme, ForLayer(Arc::clone(&scopes)));
         let node = Self {
@@ -94,7 +96,7 @@ impl Node {
             draining: Arc::default(),
         };
         node.layer.replace(node.settings(&node.config, Arc::clone(&scopes))?);
-        node.layer.set_fence(background::standing_fence(&node.store).await?);
+        background::look_for_fence(&node.layer).await?;
         // Keys of tokens are fetched in advance; where that fails, the first request tries again.
         tokio::spawn(async move { scopes.warm().await });
         for warning in node.config.warnings() {
@@ -206,12 +208,17 @@ impl Node {
             // The task ends when every connection has; if it failed, there is nothing left to wait for.
             let _ = serving.await;
             self.layer.drain().await;
+            // What ran has told its late truth by now.
+            self.doorkeeper.noted().await;
         };
         let told_again = async { while signals.next().await != Signal::Abandon {} };
         tokio::select! {
             ended = timeout(drain, finish) => match ended {
                 Ok(()) => tracing::info!("ended: everything that ran is recorded"),
-                Err(_) => tracing::warn!(running = self.layer.running(), "ended before everything was recorded"),
+                Err(_) => {
+                    let (running, notes) = (self.layer.running(), self.doorkeeper.notes.len());
+                    tracing::warn!(running, notes, "ended before everything was recorded");
+                }
             },
             () = told_again => tracing::warn!(running = self.layer.running(), "ended at once; leases are left to lapse"),
         }
@@ -237,11 +244,11 @@ fn listen_options(config: &Config) -> ListenOptions {
 }
 
 fn upstream(config: &Config) -> Result<Upstream, StartError> {
-    upstream_at(&config.upstream.to, config)
+    upstream_at(&config.upstream.to, config, config.upstream.keep_host)
 }
 
-/// Somebody at that URL, who is reached as the upstream is.
-pub(super) fn upstream_at(url: &http::Uri, config: &Config) -> Result<Upstream, StartError> {
+/// Somebody at that URL, who is reached as the upstream is, under the host that a request names or under its own.
+pub(super) fn upstream_at(url: &http::Uri, config: &Config, keep_host: bool) -> Result<Upstream, StartError> {
     let upstream = &config.upstream;
     let tls = match url.scheme_str() {
         Some("https") => Some(trust(upstream)?),
@@ -253,7 +260,7 @@ pub(super) fn upstream_at(url: &http::Uri, config: &Config) -> Result<Upstream, 
         idle_timeout: upstream.idle_timeout,
         idle_max: upstream.idle_connections_max.get() as usize,
         h2c: upstream.h2c,
-        host_of_upstream: !upstream.keep_host,
+        host_of_upstream: !keep_host,
         tls,
     };
     Upstream::new(url, options).map_err(other)

@@ -12,7 +12,7 @@ use hapax::http::{ROUTE_LABEL, Routes, outcome_of};
 use hapax::reconcile::{Plan, Probe, Probed};
 use hapax_core::address::Address;
 use hapax_core::record::{Body as Recorded, Outcome, Record};
-use http::header::{ACCEPT_ENCODING, HeaderValue};
+use http::header::{ACCEPT_ENCODING, HOST, HeaderValue};
 use http::response::Parts;
 use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
@@ -20,8 +20,8 @@ use http_body_util::{BodyExt, Limited};
 use crate::config::policy::Policy;
 use crate::config::{self, Config, Piece, ProbeAnswer, Sign, Template};
 use crate::proxy::{Body, Failure, Upstream};
-use crate::run::StartError;
 use crate::run::node::upstream_at;
+use crate::run::{StartError, other};
 
 /// The largest answer of a probe. It is about one request.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
@@ -38,6 +38,8 @@ pub(super) struct Probes {
 struct RouteProbe {
     plan: Plan,
     probe: config::Probe,
+    /// Instead of the name of whoever is asked.
+    host: Option<HeaderValue>,
     /// Asked instead of the upstream.
     elsewhere: Option<Upstream>,
 }
@@ -57,9 +59,13 @@ impl Probes {
     }
 
     fn of(&self, record: &Record) -> Option<&RouteProbe> {
-        let named = record.labels.iter().find(|label| label.name == ROUTE_LABEL);
-        self.by_route.get(named.map_or(DEFAULT_ROUTE, |label| &label.value))
+        self.by_route.get(route_of(record))
     }
+}
+
+fn route_of(record: &Record) -> &str {
+    let named = record.labels.iter().find(|label| label.name == ROUTE_LABEL);
+    named.map_or(DEFAULT_ROUTE, |label| &label.value)
 }
 
 impl RouteProbe {
@@ -71,8 +77,12 @@ impl RouteProbe {
             backoff: policy.probe_backoff,
             timeout: probe.timeout,
         };
-        let elsewhere = probe.url.as_ref().map(|url| upstream_at(url, config)).transpose()?;
-        Ok(Some(Self { plan, probe, elsewhere }))
+        let host = probe.host.as_deref().map(HeaderValue::from_str).transpose().map_err(other)?;
+        // Under a host of its own the upstream is somebody else, too.
+        let url = probe.url.as_ref().or_else(|| host.as_ref().map(|_| &config.upstream.to));
+        let keep_host = config.upstream.keep_host || host.is_some();
+        let elsewhere = url.map(|url| upstream_at(url, config, keep_host)).transpose()?;
+        Ok(Some(Self { plan, probe, host, elsewhere }))
     }
 
     async fn ask(&self, upstream: &Upstream, at: &Address, record: &Record) -> Result<Probed, String> {
@@ -94,6 +104,9 @@ impl RouteProbe {
         *request.uri_mut() = path;
         // What is recorded must be what every retry can read.
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        if let Some(host) = &self.host {
+            request.headers_mut().insert(HOST, host.clone());
+        }
         if let Some((name, secret)) = &self.probe.header {
             let value = HeaderValue::from_str(secret.expose());
             let mut value = value.map_err(|_| "the value of the probe's header is none".to_owned())?;
@@ -177,6 +190,11 @@ pub(super) struct Current(pub(super) Arc<ArcSwap<Probes>>);
 impl Probe for Current {
     fn plan(&self, _: &Address, record: &Record) -> Option<Plan> {
         self.0.load().of(record).map(|probe| probe.plan)
+    }
+
+    /// Each route asks somebody else, or for something else.
+    fn share(&self, _: &Address, record: &Record) -> Arc<str> {
+        Arc::from(route_of(record))
     }
 
     async fn ask(&self, at: &Address, record: &Record) -> Probed {

@@ -49,7 +49,7 @@ pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) ->
         return Ok(format!("{}{}", shown(&raised.fence), suspected(&raised)));
     }
     if args.lift {
-        let Some(standing) = fence::standing(&store, now).await? else {
+        let Some(standing) = fence::standing(&store).await? else {
             return Ok("No fence stands; nothing to lift.\n".to_owned());
         };
         let stood = format!("stood since {}", moment::text(standing.restored_at));
@@ -58,7 +58,7 @@ pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) ->
             "The fence is lifted. Nodes notice within a few seconds: from then on every new key runs.\n".to_owned()
         );
     }
-    let standing = fence::standing(&store, now).await?;
+    let standing = fence::standing(&store).await?;
     Ok(standing.map_or_else(|| "No fence stands.\n".to_owned(), |fence| shown(&fence)))
 }
 
@@ -94,7 +94,7 @@ pub(super) async fn raise(
         let what = "extend-fence".to_owned();
         fence::raise(store, fence, &Note { what, detail: detail(&fence), ..note.clone() }).await?;
     }
-    let standing = fence::standing(store, restored_at).await?;
+    let standing = fence::standing(store).await?;
     Ok(Raised { fence: standing.unwrap_or_else(|| lasting(longest_ms)), suspected })
 }
 

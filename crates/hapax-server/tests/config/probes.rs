@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hapax_server::config::ProbeAnswer;
+use hapax_server::config::{PROBE_KEYS, ProbeAnswer};
 use http::StatusCode;
 
 use crate::setup::{file, problem, without_file};
@@ -105,6 +105,10 @@ fn a_probe_that_cannot_be_is_refused_with_what_to_write() {
             "has a `url` that is not scheme, host and port; write such as \"https://bank.example\", and the path into \
              `get`",
         ),
+        (
+            r#"{ get = "/{key}", host = "bank.example", header = "host", value = "x" }"#,
+            "has both a `host` and the `header` Host; remove the header",
+        ),
         (r#"{ get = "/{key}", timeout = 5 }"#, "has a `timeout` that is no duration; write such as \"10s\""),
     ] {
         let problem = problem(&format!("[defaults]\nprobe = {table}\n"));
@@ -133,6 +137,52 @@ fn a_probe_that_asks_for_a_label_nobody_records_is_refused() {
     assert_eq!(problem(&asks("{}")), "hapax.toml:2: `probe` asks for the label `order`, which `labels` does not have");
     file(&asks("{ order = \"request:/order\" }")).load();
     file("[defaults]\nprobe = { get = \"/{label:request-id}\" }").load();
+}
+
+#[test]
+fn a_probe_that_asks_for_a_label_of_the_answer_is_refused() {
+    let asks = "probe = { get = \"/{label:charge}\" }";
+    let why = "`probe` asks for the label `charge`, which is taken from the answer: a request whose outcome is unknown has \
+               none; take it from the request (\"request:/…\"), or ask by {key}";
+    let label = "labels = { charge = \"answer:/id\" }";
+    assert_eq!(problem(&format!("[defaults]\n{label}\n{asks}")), format!("hapax.toml:3: {why}"));
+    let inherited = format!("[defaults]\n{label}\n[[route]]\npath = \"/a\"\n{asks}");
+    assert_eq!(problem(&inherited), format!("hapax.toml:5: {why}"));
+    file(&format!("[defaults]\nlabels = {{ charge = \"answer:/id\" }}\nprobe = {MINIMAL}")).load();
+}
+
+#[test]
+fn a_probe_may_be_asked_under_another_host() {
+    for host in ["bank.example", "bank.example:8443", "localhost", "10.0.0.1:80", "[::1]", "[::1]:8443", "a_b"] {
+        let named = file(&format!("[defaults]\nprobe = {{ get = \"/{{key}}\", host = \"{host}\" }}"));
+        assert_eq!(named.load().defaults.probe.unwrap().host.as_deref(), Some(host));
+        let shown = named.told("defaults.probe");
+        assert!(shown.contains(&format!("host = \"{host}\"")), "{shown}");
+    }
+    let wrong =
+        ["http://bank.example", "bank.example/", "me@bank.example", "bank.example:", "bank.example:0", "a:65536"];
+    for host in
+        wrong.into_iter().chain([":80", "[::1", "[bank]", "a b", "a\\r\\nX: y", "*", "bank.example:8443:1", "ä"])
+    {
+        assert_eq!(
+            problem(&format!("[defaults]\nprobe = {{ get = \"/{{key}}\", host = \"{host}\" }}")),
+            "hapax.toml:2: `defaults.probe` has a `host` that is not a name, or a name and a port; write such as \
+             \"bank.example\" or \"bank.example:8443\"",
+            "{host}"
+        );
+    }
+}
+
+#[test]
+fn every_key_of_a_probe_stands_in_the_documentation() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let section = page.split("### `probe`\n").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+    let (mut told, mut known) = (rows.collect::<Vec<_>>(), PROBE_KEYS.to_vec());
+    told.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(told, known);
 }
 
 #[test]

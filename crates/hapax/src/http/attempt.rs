@@ -12,7 +12,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use hapax_core::address::Address;
 use hapax_core::engine::{EngineError, Reply};
-use hapax_core::record::{AttemptId, Body as Recorded, Label, Outcome};
+use hapax_core::record::{AttemptId, Body as Recorded, Label, Outcome, State};
 use hapax_core::store::{ErrorKind, Seen, Store};
 use hapax_core::transition::{Answer, Event};
 use http::{Response, StatusCode};
@@ -211,13 +211,8 @@ impl<S: Store + 'static> Attempt<S> {
 
     /// Records the end. An error is what the client gets instead of the answer.
     async fn record(self: &Arc<Self>, end: End) -> Result<(), Refusal> {
-        let mut recorded = self.try_record(&end).await;
         let mut end = end;
-        if matches!(&recorded, Err(EngineError::Store(error)) if error.kind == ErrorKind::Invalid) {
-            end = end.bare();
-            recorded = self.try_record(&end).await;
-        }
-        match recorded {
+        match self.try_record_or_bare(&mut end).await {
             Ok(answer) => self.tell(answer, &end),
             Err(error) => {
                 tracing::error!(id = %self.at.id(), %error, "the end of an attempt could not be recorded yet");
@@ -233,17 +228,28 @@ impl<S: Store + 'static> Attempt<S> {
         }
     }
 
-    async fn keep_recording(&self, end: End) {
+    async fn keep_recording(&self, mut end: End) {
         let mut pause = RETRY_FIRST;
         loop {
             sleep(pause).await;
             pause = (pause * 2).min(RETRY_LAST);
-            if let Ok(answer) = self.try_record(&end).await {
+            if let Ok(answer) = self.try_record_or_bare(&mut end).await {
                 tracing::info!(id = %self.at.id(), "the end of an attempt is recorded");
                 // Whoever asked is gone; what is left to say is in the log.
                 let _ = self.tell(answer, &end);
                 return;
             }
+        }
+    }
+
+    /// Leaves out of the end what the store refuses to keep, and tries once more.
+    async fn try_record_or_bare(&self, end: &mut End) -> Result<Answer, EngineError> {
+        match self.try_record(end).await {
+            Err(EngineError::Store(error)) if error.kind == ErrorKind::Invalid => {
+                *end = end.bare();
+                self.try_record(end).await
+            }
+            recorded => recorded,
         }
     }
 
@@ -267,6 +273,9 @@ impl<S: Store + 'static> Attempt<S> {
             Answer::Contradicted => self.report(LateTruth::Contradicted),
             Answer::DoubleRun => self.report(LateTruth::DoubleRun),
             Answer::Overruled => self.report(LateTruth::Overruled),
+            Answer::Fenced if matches!(end, End::Complete { .. }) && self.is_forgotten() => {
+                self.report(LateTruth::Forgotten);
+            }
             Answer::Fenced => tracing::warn!(%id, "an attempt ended that no longer held its claim"),
             _ => {}
         }
@@ -275,6 +284,20 @@ impl<S: Store + 'static> Attempt<S> {
             return Ok(());
         }
         Err(outcome_unknown("the key was settled in another way while the request ran"))
+    }
+
+    /// Whether nothing is left of the record that a completion would go to: it was purged, or has expired.
+    fn is_forgotten(&self) -> bool {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(record) = seen.as_ref().and_then(|seen| seen.stored.as_ref()).map(|stored| &stored.record) else {
+            return seen.is_some();
+        };
+        match record.state {
+            State::Expired | State::Ready => true,
+            // Where it is this attempt's own answer, it was recorded before, and its reply was lost.
+            State::Completed => record.attempt_id != Some(self.attempt_id) || record.verdict.is_some(),
+            State::Running | State::Unknown | State::Dead => false,
+        }
     }
 
     /// Loudly: what was said or done before was wrong.
@@ -292,6 +315,10 @@ impl<S: Store + 'static> Attempt<S> {
             LateTruth::Overruled => {
                 observe::overruled();
                 tracing::error!(%id, attempt, "an attempt completed after a verdict had settled its key");
+            }
+            LateTruth::Forgotten => {
+                observe::forgotten();
+                tracing::error!(%id, attempt, "an attempt completed whose key was forgotten: its answer is not recorded");
             }
         }
         self.shared.settings().guard.late_truth(&self.at, attempt, truth);

@@ -37,6 +37,9 @@ pub enum LateTruth {
     Overruled,
     /// An attempt completed that another one had taken over: suspected double run.
     DoubleRun,
+    /// An attempt completed whose record is gone, or a tombstone: purged, or expired. Its answer is recorded nowhere, and
+    /// once the key is free, a retry runs.
+    Forgotten,
 }
 
 impl LateTruth {
@@ -47,6 +50,7 @@ impl LateTruth {
             Self::Contradicted => "contradicted",
             Self::Overruled => "overruled",
             Self::DoubleRun => "double-run",
+            Self::Forgotten => "forgotten",
         }
     }
 }

@@ -83,6 +83,14 @@ impl<S> Shared<S> {
     pub(crate) fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
+
+    /// That fence costs no claim anything any more. Another one that was raised meanwhile stands.
+    pub(crate) fn let_fall(&self, fallen: Fence) {
+        let mut settings = self.settings.write().unwrap_or_else(PoisonError::into_inner);
+        if settings.fence == Some(fallen) {
+            *settings = Arc::new(Settings { fence: None, ..(**settings).clone() });
+        }
+    }
 }
 
 impl<S: Store + 'static> IdempotencyLayer<S> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hapax_core::address::{Address, Key, Scope, Space};
 use hapax_core::clock::Timestamp;
-use hapax_core::engine::{Engine, EngineError, Reply};
+use hapax_core::engine::{EngineError, Reply};
 use hapax_core::fingerprint::{Fingerprinter, Fingerprints};
 use hapax_core::record::{AttemptId, Body as Recorded, State, Version};
 use hapax_core::store::{ErrorKind, Seen, Store};
@@ -32,7 +32,7 @@ use crate::http::route::{InFlight, KeyPer, Route};
 use crate::http::service::refusal_of;
 use crate::http::{RequestId, read_request, replay};
 use crate::observe;
-use crate::tokens::{self, Random};
+use crate::tokens;
 
 /// The field that tells the service behind which attempt this is. It only grows: a fencing token.
 pub const IDEMPOTENCY_ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
@@ -168,7 +168,7 @@ async fn claim<S: Store + 'static>(
     }
     let begun = Instant::now();
     let claimed = match settings.fence {
-        Some(fence) => claim_behind(&shared.engine, fence, at, &suspect, &claim).await,
+        Some(fence) => claim_behind(shared, fence, at, &suspect, &claim).await,
         None => shared.engine.apply(at, &claim, None).await,
     };
     observe::store_took("claim", begun.elapsed().as_secs_f64());
@@ -195,18 +195,19 @@ fn replayed(seen: Seen, claim: &Event<'_>) -> Option<Reply> {
 
 /// The claim while a fence stands: a key that may have been claimed in what a restore lost is unknown first.
 async fn claim_behind<S: Store + 'static>(
-    engine: &Engine<S, Random>,
+    shared: &Shared<S>,
     fence: Fence,
     at: &Address,
     suspect: &Event<'_>,
     claim: &Event<'_>,
 ) -> Result<Reply, EngineError> {
-    // The key's own time can tell without the store's.
-    if !fence.holds(at.key(), fence.restored_at) {
+    let engine = &shared.engine;
+    if !fence.holds(at.key()) {
         return engine.apply(at, claim, None).await;
     }
     let seen = engine.store().get(at).await?;
-    if !fence.holds(at.key(), seen.now.at) {
+    if fence.has_fallen(seen.now) {
+        shared.let_fall(fence);
         return engine.apply(at, claim, Some(seen)).await;
     }
     let suspected = engine.apply(at, suspect, Some(seen)).await?;

@@ -14,7 +14,7 @@ use axum::routing::{any, post};
 use hapax::http::{IdempotencyLayer, NoScope, Scope};
 use hapax_core::address::Address;
 use hapax_core::memory::Memory;
-use hapax_core::record::{Record, Version};
+use hapax_core::record::{Body as Recorded, Record, Version};
 use hapax_core::store::{ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
 use hapax_testkit::clock::FakeClock;
 use http::request::Parts;
@@ -34,6 +34,8 @@ pub(crate) struct Fickle {
     /// The next write is cut off: it is on its way, nobody is told, and the store is down from then on.
     pub(crate) cut_next: Arc<AtomicBool>,
     on_its_way: Arc<Mutex<Option<CutOff>>>,
+    /// It cannot keep an answer's body.
+    pub(crate) keeps_no_body: Arc<AtomicBool>,
     /// The process is paused for so long while the next write is under way.
     pub(crate) pause_next: Arc<Mutex<Option<Duration>>>,
     pub(crate) clock: FakeClock,
@@ -48,6 +50,7 @@ impl Default for Fickle {
             down: Arc::default(),
             cut_next: Arc::default(),
             on_its_way: Arc::default(),
+            keeps_no_body: Arc::default(),
             pause_next: Arc::default(),
             clock,
         }
@@ -72,6 +75,10 @@ impl Fickle {
 impl Store for Fickle {
     async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
         self.check("swap")?;
+        let has_body = next.outcome.as_ref().is_some_and(|outcome| outcome.body != Recorded::NotKept);
+        if has_body && self.keeps_no_body.load(Ordering::SeqCst) {
+            return Err(StoreError::new("swap", ErrorKind::Invalid, "refused by the test"));
+        }
         if self.cut_next.swap(false, Ordering::SeqCst) {
             self.down.store(true, Ordering::SeqCst);
             *self.on_its_way.lock().unwrap() = Some((at.clone(), expect, next.clone()));
