@@ -91,7 +91,8 @@ impl Checkpointer {
         }
         let pages = self.progress.log_pages.load(Ordering::Acquire);
         if pages < FIRST_COPY_PAGES {
-            self.not_before_pages = 0;
+            // Nothing of it was copied yet. SQLite itself, or another process, may have started the log over.
+            self.begin_anew();
         } else if pages >= self.not_before_pages {
             let copied = self.progress.copied_pages.load(Ordering::Acquire);
             let synced = self.progress.synced_pages.load(Ordering::Acquire);
@@ -106,13 +107,18 @@ impl Checkpointer {
     /// The writer starts the log over; if a reader still needs it, not now.
     fn start_over(&mut self, connection: &Connection, pages: u64) {
         let restarted = without_waiting(connection, || checkpoint(connection, "RESTART"));
-        self.progress.copied_pages.store(0, Ordering::Release);
-        self.progress.synced_pages.store(0, Ordering::Release);
+        self.begin_anew();
         if restarted.is_some_and(|restarted| !restarted.busy) {
             self.progress.log_pages.store(0, Ordering::Release);
         } else {
             self.not_before_pages = pages + NEXT_COPY_PAGES;
         }
+    }
+
+    fn begin_anew(&mut self) {
+        self.not_before_pages = 0;
+        self.progress.copied_pages.store(0, Ordering::Release);
+        self.progress.synced_pages.store(0, Ordering::Release);
     }
 
     fn order(&self, order: Order) {
@@ -143,6 +149,7 @@ enum Order {
 
 impl Order {
     fn run(self, connection: &Connection, progress: &Progress) {
+        let mut before = None;
         for _ in 0..PASSES_MAX {
             let Some(done) = checkpoint(connection, "PASSIVE") else { return };
             progress.copied_pages.store(done.copied_pages, Ordering::Release);
@@ -150,7 +157,9 @@ impl Order {
             if synced {
                 progress.synced_pages.store(done.copied_pages, Ordering::Release);
             }
-            if synced || done.busy || matches!(self, Self::Once) {
+            // A reader that needs the log, such as a backup, lets no pass get any further.
+            let stuck = before.replace(done.copied_pages) == Some(done.copied_pages);
+            if synced || stuck || done.busy || matches!(self, Self::Once) {
                 return;
             }
         }

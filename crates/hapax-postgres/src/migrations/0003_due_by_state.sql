@@ -1,4 +1,7 @@
 -- By state first: however many records wait for their next attempt, whoever looks for lapsed leases, or counts what needs a
--- person, reads only those. An older release goes on beside this one, and sorts.
+-- person, reads only those. An older release goes on beside this one, and sorts. Claims wait while the index is built. The old
+-- one is dropped last: that takes the one lock that a dump in progress holds up, and gives up on it soon.
+CREATE INDEX record_due_by_state ON {schema}.record (state, coalesce(due_at, -1)) WHERE due_at IS NOT NULL OR state < 5;
+SET LOCAL lock_timeout = '5s';
 DROP INDEX {schema}.record_due;
-CREATE INDEX record_due ON {schema}.record (state, coalesce(due_at, -1)) WHERE due_at IS NOT NULL OR state < 5;
+ALTER INDEX {schema}.record_due_by_state RENAME TO record_due;

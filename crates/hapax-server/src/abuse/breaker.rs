@@ -177,7 +177,7 @@ impl Permit {
 impl Drop for Permit {
     /// A probe that ended without a word leaves the question open: the next claim asks it again.
     fn drop(&mut self) {
-        if self.reported {
+        if self.reported || self.shared.calm.load(Ordering::Acquire) {
             return;
         }
         let mut inner = self.shared.lock();

@@ -78,7 +78,8 @@ async fn candidates(desk: &impl Desk, text: &str, scope: Option<&str>) -> Result
             {
                 found.records.push(record);
             }
-            if !found.records.is_empty() {
+            // A label may stand in finished records, too: those are for the whole search.
+            if !found.records.is_empty() && found.records.iter().all(|record| record.key == text) {
                 return Ok(found);
             }
         }

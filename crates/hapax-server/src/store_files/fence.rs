@@ -107,8 +107,9 @@ async fn suspect(
     note: &Note,
 ) -> Result<bool, StoreError> {
     let Entry { address, stored } = entry;
-    // What has expired is free, and suspected when somebody claims it.
-    if stored.expires_at().is_some_and(|expires_at| now.has_reached(expires_at)) {
+    // What has expired is free, and suspected when somebody claims it. Accepted work is not: it would be said never to have run.
+    let has_expired = stored.expires_at().is_some_and(|expires_at| now.has_reached(expires_at));
+    if has_expired && stored.record.request.is_none() {
         return Ok(false);
     }
     let (fingerprints, policy) = (&stored.record.fingerprint, stored.record.policy);

@@ -114,7 +114,8 @@ fn bytes_of(record: &Record) -> Option<usize> {
     let Outcome { headers, body, .. } = &**record.outcome.as_ref()?;
     let Body::Kept(body) = body else { return None };
     let fields: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-    Some(RECORD_BYTES + fields + body.len())
+    let labels: usize = record.labels.iter().map(|label| label.name.len() + label.value.len()).sum();
+    Some(RECORD_BYTES + fields + labels + body.len())
 }
 
 #[cfg(test)]

@@ -74,7 +74,29 @@ impl Shares {
         probe: &impl Probe,
         limit: u32,
     ) -> Result<(Vec<Taken>, Left), StoreError> {
-        let (mut taken, mut left, mut read) = (Vec::new(), Left::default(), 0);
+        let mut taken = Vec::new();
+        match self.take_up(store, probe, limit, &mut taken).await {
+            Ok(left) => {
+                // Where nothing could be taken up, there is nothing to do at once.
+                let more = left.more && !taken.is_empty();
+                Ok((taken, Left { more, ..left }))
+            }
+            Err(error) => {
+                // Nobody will ask about them, so the next sweep must find them.
+                taken.iter().for_each(|taken: &Taken| self.end(&taken.share, taken.entry.address.id()));
+                Err(error)
+            }
+        }
+    }
+
+    async fn take_up(
+        &self,
+        store: &impl Store,
+        probe: &impl Probe,
+        limit: u32,
+        taken: &mut Vec<Taken>,
+    ) -> Result<Left, StoreError> {
+        let (mut left, mut read) = (Left::default(), 0);
         let place = self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
         let mut walk = Walk::due(store, &[State::Unknown], limit.min(PAGE_ENTRIES_MAX)).from(place);
         while let Some(page) = walk.page().await? {
@@ -93,9 +115,7 @@ impl Shares {
                 break;
             }
         }
-        // Where nothing could be taken up, there is nothing to do at once.
-        left.more &= !taken.is_empty();
-        Ok((taken, left))
+        Ok(left)
     }
 
     fn room(&self, share: &Arc<str>, id: &Id, limit: usize) -> Room {
@@ -187,5 +207,65 @@ pub(super) async fn carry_on(mut begun: UnboundedReceiver<Begun<'_>>) {
             },
             Some(()) = under_way.next() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reconcile::NoProbe;
+    use hapax_core::address::{Address, AddressScheme, Key, Scope, Space};
+    use hapax_core::fingerprint::{Fingerprint, Scheme};
+    use hapax_core::memory::Memory;
+    use hapax_core::record::{Policy, Record, Version};
+    use hapax_core::store::{ErrorKind, Health, Page, Scan, Seen, Swap};
+    use hapax_testkit::clock::FakeClock;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// The second page of a walk fails, once.
+    struct Torn {
+        memory: Memory,
+        whole: AtomicBool,
+    }
+
+    impl Store for Torn {
+        async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
+            self.memory.swap(at, expect, next).await
+        }
+        async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
+            self.memory.get(at).await
+        }
+        async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {
+            if query.after.is_some() && !self.whole.swap(true, Ordering::SeqCst) {
+                return Err(StoreError::new("scan", ErrorKind::Unavailable, "taken away by the test"));
+            }
+            self.memory.scan(query).await
+        }
+        async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+            self.memory.reap(limit).await
+        }
+        async fn health(&self) -> Result<Health, StoreError> {
+            self.memory.health().await
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_taken_up_before_a_page_failed_is_found_again() {
+        let clock = FakeClock::default();
+        let store = Torn { memory: Memory::new(clock.clone()), whole: AtomicBool::new(false) };
+        let fingerprint = Fingerprint { scheme: Scheme::new("none").unwrap(), digest: [0; 32] };
+        for number in 0..PAGE_ENTRIES_MAX + 10 {
+            let (space, scope) = (Space::new("http").unwrap(), Scope::new("alice").unwrap());
+            let key = Key::new(&format!("k{number}")).unwrap();
+            let at = Address::new(&AddressScheme::default(), &space, &scope, &key);
+            let version = Version::from_bytes(crate::tokens::random());
+            let unknown = Record::new(version, State::Unknown, fingerprint.clone(), Policy::default());
+            store.swap(&at, None, &Record { attempt: 1, due_in_ms: Some(0), ..unknown }).await.unwrap();
+        }
+        clock.advance_ms(1);
+        let (shares, limit) = (Shares::default(), 10_000);
+        assert!(shares.take(&store, &NoProbe, limit).await.is_err());
+        let (taken, _) = shares.take(&store, &NoProbe, limit).await.unwrap();
+        assert_eq!(taken.len(), PAGE_ENTRIES_MAX as usize + 10);
     }
 }
