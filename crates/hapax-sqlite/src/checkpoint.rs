@@ -255,6 +255,19 @@ mod tests {
     }
 
     #[test]
+    fn of_a_log_that_began_anew_nothing_is_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let connection = Connection::open(dir.path().join("log.db")).unwrap();
+        let mut checkpointer = Checkpointer::start(Connection::open(dir.path().join("log.db")).unwrap()).unwrap();
+        checkpointer.progress.copied_pages.store(9_000, Ordering::Release);
+        checkpointer.progress.synced_pages.store(9_000, Ordering::Release);
+        checkpointer.progress.log_pages.store(FIRST_COPY_PAGES - 1, Ordering::Release);
+        checkpointer.after_commit(&connection);
+        let Progress { copied_pages, synced_pages, .. } = &*checkpointer.progress;
+        assert_eq!((copied_pages.load(Ordering::Acquire), synced_pages.load(Ordering::Acquire)), (0, 0));
+    }
+
+    #[test]
     fn a_copy_beside_a_busy_writer_comes_to_an_end() {
         let dir = tempfile::tempdir().unwrap();
         let connection = Connection::open(dir.path().join("log.db")).unwrap();

@@ -178,15 +178,7 @@ mod tests {
     /// A book in which the ledger says that every one of these happened, and the store has them at attempt 1.
     fn book(keys: &[&str]) -> Book {
         let book = Book::open().unwrap();
-        let ours = Ours {
-            state: State::Unknown,
-            status: None,
-            inside: true,
-            covered: true,
-            settled: true,
-            twin: false,
-            named: true,
-        };
+        let ours = Ours::UNKNOWN;
         for key in keys {
             let row =
                 Row { line: 2, scope: None, value: (*key).to_owned(), says: Says::Happened, at: None, body: None };

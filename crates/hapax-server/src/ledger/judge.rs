@@ -106,6 +106,20 @@ pub(super) struct Ours {
     pub(super) named: bool,
 }
 
+#[cfg(test)]
+impl Ours {
+    /// Nobody knows, and nothing is in the way of what the ledger says.
+    pub(super) const UNKNOWN: Self = Self {
+        state: State::Unknown,
+        status: None,
+        inside: true,
+        covered: true,
+        settled: true,
+        twin: false,
+        named: true,
+    };
+}
+
 /// How many rows about it say what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Said {
@@ -231,15 +245,7 @@ fn finding(kind: Kind, says: Says, note: &'static str) -> Option<Finding> {
 mod tests {
     use super::*;
 
-    const OURS: Ours = Ours {
-        state: State::Unknown,
-        status: None,
-        inside: true,
-        covered: true,
-        settled: true,
-        twin: false,
-        named: true,
-    };
+    const OURS: Ours = Ours::UNKNOWN;
     const HAPPENED: Said = Said { happened: 1, declined: 0, denied: 0 };
     const DECLINED: Said = Said { happened: 0, declined: 1, denied: 0 };
     const DENIED: Said = Said { happened: 0, declined: 0, denied: 1 };

@@ -25,6 +25,16 @@ const PAGES_MAX: u32 = 1_000;
 const NAMED_MAX: usize = 8;
 
 const UNFINISHED: [&str; 4] = ["ready", "running", "unknown", "dead"];
+const FINISHED: [&str; 2] = ["completed", "expired"];
+
+/// What may be meant by somebody who changes something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Among {
+    /// What is unfinished, if that fits: nothing else can be resolved.
+    UnfinishedFirst,
+    /// Every record.
+    All,
+}
 
 /// What may be meant.
 struct Candidates {
@@ -35,13 +45,18 @@ struct Candidates {
 
 /// The one record that is meant, to look at it.
 pub(super) async fn locate(desk: &impl Desk, text: &str, scope: Option<&str>) -> Result<RecordView, Failure> {
-    let found = candidates(desk, text.trim(), scope).await?;
+    let found = candidates(desk, text.trim(), scope, Among::UnfinishedFirst).await?;
     one_of(found).map(|(record, _)| record)
 }
 
 /// The one record that is meant, and certainly no other, to change it.
-pub(super) async fn locate_to_change(desk: &impl Desk, text: &str, scope: Option<&str>) -> Result<RecordView, Failure> {
-    let found = candidates(desk, text.trim(), scope).await?;
+pub(super) async fn locate_to_change(
+    desk: &impl Desk,
+    text: &str,
+    scope: Option<&str>,
+    among: Among,
+) -> Result<RecordView, Failure> {
+    let found = candidates(desk, text.trim(), scope, among).await?;
     match one_of(found)? {
         (record, true) => Ok(record),
         (record, false) => {
@@ -60,8 +75,10 @@ pub(super) fn is_part_of_id(text: &str) -> bool {
 }
 
 /// The cheap ways first: a whole id, and with a scope what is unfinished and where the key usually is.
-async fn candidates(desk: &impl Desk, text: &str, scope: Option<&str>) -> Result<Candidates, Failure> {
+async fn candidates(desk: &impl Desk, text: &str, scope: Option<&str>, among: Among) -> Result<Candidates, Failure> {
     let filter = Filter { find: Some(text.to_owned()), scope: scope.map(str::to_owned), ..Filter::default() };
+    let in_states =
+        |states: &[&str]| Filter { states: states.iter().map(|&it| it.to_owned()).collect(), ..filter.clone() };
     match scope {
         // Keys may look like ids.
         None if text.len() == ID_DIGITS && is_part_of_id(text) => {
@@ -71,20 +88,28 @@ async fn candidates(desk: &impl Desk, text: &str, scope: Option<&str>) -> Result
         }
         None => {}
         Some(scope) => {
-            let unfinished = Filter { states: UNFINISHED.map(str::to_owned).to_vec(), ..filter.clone() };
-            let mut found = search(desk, &unfinished, text).await?;
+            let mut found = search(desk, &in_states(&UNFINISHED), text).await?;
             if let Some(record) = usual(desk, text, scope).await?
                 && found.records.iter().all(|other| other.id != record.id)
             {
                 found.records.push(record);
             }
-            // A label may stand in finished records, too: those are for the whole search.
-            if !found.records.is_empty() && found.records.iter().all(|record| record.key == text) {
+            // A label may stand in finished records, too.
+            let by_key = found.records.iter().all(|record| record.key == text);
+            if !found.records.is_empty() && (by_key || among == Among::UnfinishedFirst) {
                 return Ok(found);
             }
         }
     }
-    search(desk, &filter, text).await
+    if among == Among::UnfinishedFirst {
+        return search(desk, &filter, text).await;
+    }
+    // Apart, because a search that has found something does not go on to the labels of what is finished.
+    let mut found = search(desk, &in_states(&UNFINISHED), text).await?;
+    let finished = search(desk, &in_states(&FINISHED), text).await?;
+    found.complete &= finished.complete;
+    found.records.extend(finished.records);
+    Ok(found)
 }
 
 /// Everything that the filter names and that is meant; of many, enough to say so.

@@ -3,7 +3,7 @@
 use super::args::{PurgeArgs, Shape};
 use super::failure::Failure;
 use super::list::Times;
-use super::locate::locate_to_change;
+use super::locate::{Among, locate_to_change};
 use super::open;
 use super::terminal::{agrees, print, print_declined, print_json, someone_is_there};
 use crate::desk::Desk as _;
@@ -20,7 +20,7 @@ pub(super) async fn run(args: &PurgeArgs, environment: Vec<(String, String)>) ->
             if which != only_scope {
                 return Err(Failure::usage("name one record (with its --scope), or filters, not both"));
             }
-            Some(locate_to_change(&desk, key, which.scope.as_deref()).await?.id)
+            Some(locate_to_change(&desk, key, which.scope.as_deref(), Among::All).await?.id)
         }
         None => None,
     };

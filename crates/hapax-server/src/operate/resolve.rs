@@ -9,7 +9,7 @@ use hapax_core::limits::BODY_BYTES_MAX;
 
 use super::args::{ResolveArgs, Shape};
 use super::failure::Failure;
-use super::locate::locate_to_change;
+use super::locate::{Among, locate_to_change};
 use super::open;
 use super::terminal::{agrees, print, print_declined, print_json, someone_is_there};
 use crate::desk::Desk as _;
@@ -20,7 +20,7 @@ pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) 
     let request = request(args)?;
     let who = open::who(&args.change.actor, &environment);
     let desk = open::desk(&args.change.place, environment).await?;
-    let seen = locate_to_change(&desk, &args.key, args.scope.as_deref()).await?;
+    let seen = locate_to_change(&desk, &args.key, args.scope.as_deref(), Among::UnfinishedFirst).await?;
     if !args.change.yes && someone_is_there() && !agrees(&question(&seen, &request))? {
         let standing = ChangeView { changed: false, before: seen.state.clone(), record: seen };
         return print_declined(args.change.output, &standing);
