@@ -56,9 +56,11 @@ fn memory_has_no_naive_twin() {
 fn postgres_is_measured() {
     hapax_testkit::needs_postgres!();
     let lines = bench(&["--store", "postgres"]);
-    assert_eq!(lines.len(), 2);
+    assert_eq!(lines.len(), 4);
     check(&lines[0], "postgres", "cycle");
-    check(&lines[1], "postgres", "replay");
+    check(&lines[1], "postgres", "cycle_against_prepared");
+    check(&lines[2], "postgres", "replay");
+    check(&lines[3], "postgres", "replay_against_prepared");
 }
 
 fn sweep(args: &[&str]) -> Value {

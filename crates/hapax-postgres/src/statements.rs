@@ -10,6 +10,10 @@ pub(crate) const CLOCK: &str = "floor(extract(epoch FROM clock_timestamp()) * 10
 const COLUMNS: [&str; 11] =
     ["id", "scheme", "space", "scope", "key", "version", "state", "stamped_at", "due_at", "reap_at", "data"];
 
+/// As many, of the same types, with nothing in them.
+const NO_COLUMNS: &str = "null::bytea, null::text, null::text, null::text, null::text, null::bytea, null::smallint, \
+                          null::bigint, null::bigint, null::bigint, null::bytea";
+
 /// All statements for one schema.
 #[derive(Debug)]
 pub(crate) struct Statements {
@@ -51,6 +55,7 @@ impl Statements {
 fn fill(schema: &str, sql: &str) -> String {
     let whole = code_of(sql)
         .replace("{guard}", &code_of(include_str!("statements/guard.sql")))
+        .replace("{guarding}", &code_of(include_str!("statements/guarding.sql")))
         .replace("{applied and found}", &code_of(include_str!("statements/applied_and_found.sql")))
         .replace("{new records}", &code_of(include_str!("statements/new_records.sql")))
         .replace("{changes}", &code_of(include_str!("statements/changes.sql")))
@@ -58,6 +63,7 @@ fn fill(schema: &str, sql: &str) -> String {
         .replace("{due records}", &code_of(include_str!("statements/due_records.sql")))
         .replace("{first of them}", "ORDER BY coalesce(r.due_at, -1), r.id LIMIT $8::bigint")
         .replace("{clock}", CLOCK)
+        .replace("{no columns}", NO_COLUMNS)
         .replace("{columns of r}", &columns_of("r"))
         .replace("{columns of f}", &columns_of("f"));
     in_schema(schema, &whole)
@@ -85,8 +91,8 @@ mod tests {
     fn every_part_is_filled_in() {
         let statements = format!("{:?}", Statements::new("shop"));
         for left in [
-            "{schema}", "{guard}", "{clock}", "{columns", "{slice}", "{due", "{first", "{applied", "{new", "{changes",
-            "--",
+            "{schema}", "{guard", "{no", "{clock}", "{columns", "{slice}", "{due", "{first", "{applied", "{new",
+            "{changes", "--",
         ] {
             assert!(!statements.contains(left), "{left} in {statements}");
         }

@@ -1,4 +1,4 @@
-//! Each store and its naive twin, slice by slice in turn.
+//! Each store and its naive twins, slice by slice in turn.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,46 +31,66 @@ pub(crate) async fn memory(args: &Args, report: &mut Report) {
             cycles(&ours, concurrency, args.length() / SLICES, &mut tally).await;
             bar.inc(1);
         }
-        report.pair(&Pair { store: "memory", op: "cycle", concurrency, ours: &tally, naive: None });
+        report.pair(&Pair { store: "memory", op: "cycle", against: "", concurrency, ours: &tally, naive: None });
     }
 }
 
 pub(crate) async fn sqlite(args: &Args, dir: &Path, report: &mut Report) {
     let ours = Ours::new(Sqlite::open(&hapax_sqlite::Options::new(dir.join("ours.db"))).expect("a file"));
     let naive = NaiveSqlite::open(&dir.join("naive.db"));
-    both(args, "sqlite", &ours, &naive, report).await;
+    all(args, "sqlite", &ours, &[("", naive)], report).await;
 }
 
 pub(crate) async fn postgres(args: &Args, report: &mut Report) {
     let server = Server::builder().start();
     let database = server.fresh_database();
     let ours = Postgres::open(&hapax_postgres::Options::new(database.url())).await.expect("a database");
-    let naive = NaivePostgres::open(&database.url()).await;
-    both(args, "postgres", &Ours::new(ours), &naive, report).await;
+    let (naive, prepared) =
+        (NaivePostgres::open(&database.url()).await, NaivePostgres::open_prepared(&database.url()).await);
+    all(args, "postgres", &Ours::new(ours), &[("", naive), ("prepared", prepared)], report).await;
 }
 
-async fn both<O: Subject, N: Subject>(args: &Args, store: &'static str, ours: &O, naive: &N, report: &mut Report) {
+/// Ours against every naive way there is, each with a word for what is special about it.
+async fn all<O: Subject, N: Subject>(
+    args: &Args,
+    store: &'static str,
+    ours: &O,
+    naive: &[(&'static str, N)],
+    report: &mut Report,
+) {
+    let tallies = || naive.iter().map(|_| Tally::new()).collect::<Vec<_>>();
     for concurrency in args.concurrencies() {
-        let (mut our_tally, mut naive_tally) = (Tally::new(), Tally::new());
+        let (mut our_tally, mut naive_tallies) = (Tally::new(), tallies());
         let bar = report.bar(&format!("{store}, {concurrency} at a time"), SLICES);
         for _ in 0..SLICES {
             cycles(ours, concurrency, args.length() / SLICES, &mut our_tally).await;
-            cycles(naive, concurrency, args.length() / SLICES, &mut naive_tally).await;
+            for ((_, naive), tally) in naive.iter().zip(&mut naive_tallies) {
+                cycles(naive, concurrency, args.length() / SLICES, tally).await;
+            }
             bar.inc(1);
         }
-        report.pair(&Pair { store, op: "cycle", concurrency, ours: &our_tally, naive: Some(&naive_tally) });
+        for ((against, _), tally) in naive.iter().zip(&naive_tallies) {
+            report.pair(&Pair { store, op: "cycle", against, concurrency, ours: &our_tally, naive: Some(tally) });
+        }
     }
     let our_keys = Arc::new(completed_keys(ours, REPLAY_KEYS).await);
-    let naive_keys = Arc::new(completed_keys(naive, REPLAY_KEYS).await);
+    let mut naive_keys = Vec::new();
+    for (_, naive) in naive {
+        naive_keys.push(Arc::new(completed_keys(naive, REPLAY_KEYS).await));
+    }
     for concurrency in args.concurrencies() {
-        let (mut our_tally, mut naive_tally) = (Tally::new(), Tally::new());
+        let (mut our_tally, mut naive_tallies) = (Tally::new(), tallies());
         let bar = report.bar(&format!("{store} replays, {concurrency} at a time"), SLICES);
         let length: Duration = args.length() / SLICES / 2;
         for _ in 0..SLICES {
             replays(ours, &our_keys, concurrency, length, &mut our_tally).await;
-            replays(naive, &naive_keys, concurrency, length, &mut naive_tally).await;
+            for (((_, naive), keys), tally) in naive.iter().zip(&naive_keys).zip(&mut naive_tallies) {
+                replays(naive, keys, concurrency, length, tally).await;
+            }
             bar.inc(1);
         }
-        report.pair(&Pair { store, op: "replay", concurrency, ours: &our_tally, naive: Some(&naive_tally) });
+        for ((against, _), tally) in naive.iter().zip(&naive_tallies) {
+            report.pair(&Pair { store, op: "replay", against, concurrency, ours: &our_tally, naive: Some(tally) });
+        }
     }
 }
