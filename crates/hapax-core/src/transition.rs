@@ -58,7 +58,7 @@ impl Rules {
             | Event::Doubt { attempt_id, .. } => Ok(self.attempt(&found, attempt_id, event, seen.now, version)),
             Event::Lapse => Ok(lapse(&found, seen.now, version)),
             Event::Expire { never_ran } => Ok(expire(&found, seen.now, never_ran, version)),
-            Event::Suspect { .. } => Ok(suspect(&found, event, version)),
+            Event::Suspect { fingerprints, .. } => suspect(&found, event, fingerprints, version),
             Event::Inconclusive { attempt, probe_in_ms, probes_max } => {
                 Ok(inconclusive(&found, attempt, probe_in_ms, probes_max, version))
             }
@@ -130,6 +130,16 @@ impl Rules {
     }
 }
 
+/// Whether what is there, if anything, was another request.
+fn is_mismatch(found: &Found<'_>, fingerprints: &dyn Fingerprints) -> Result<bool, UnrecognisedScheme> {
+    let (Found::Live(stored) | Found::Tombstone(stored)) = found else { return Ok(false) };
+    let recorded = &stored.record.fingerprint;
+    match fingerprints.under(&recorded.scheme) {
+        Some(computed) => Ok(!computed.matches(&recorded.digest)),
+        None => Err(UnrecognisedScheme(recorded.scheme.clone())),
+    }
+}
+
 /// Claim and accept: the fingerprint is compared first, and a mismatch wins over every other answer.
 fn start(
     found: &Found<'_>,
@@ -138,14 +148,8 @@ fn start(
     fingerprints: &dyn Fingerprints,
     version: Version,
 ) -> Result<Decision, UnrecognisedScheme> {
-    if let Found::Live(stored) | Found::Tombstone(stored) = found {
-        let recorded = &stored.record.fingerprint;
-        let Some(computed) = fingerprints.under(&recorded.scheme) else {
-            return Err(UnrecognisedScheme(recorded.scheme.clone()));
-        };
-        if !computed.matches(&recorded.digest) {
-            return Ok(answer(Answer::Mismatch));
-        }
+    if is_mismatch(found, fingerprints)? {
+        return Ok(answer(Answer::Mismatch));
     }
     Ok(match (found, event) {
         (Found::Tombstone(_), _) => answer(Answer::Gone),
@@ -167,10 +171,18 @@ struct Claim<'a> {
 }
 
 /// A key that may have been claimed in what a restore lost. A record that is there was not lost, but if it stood to be run,
-/// it may have been.
-fn suspect(found: &Found<'_>, event: &Event<'_>, version: Version) -> Decision {
-    match (found, event) {
-        (Found::Free, Event::Suspect { fingerprints, .. }) => start_new(event, *fingerprints, version),
+/// it may have been. Compared first, as for a claim: another request says nothing about it.
+fn suspect(
+    found: &Found<'_>,
+    event: &Event<'_>,
+    fingerprints: &dyn Fingerprints,
+    version: Version,
+) -> Result<Decision, UnrecognisedScheme> {
+    if is_mismatch(found, fingerprints)? {
+        return Ok(answer(Answer::Mismatch));
+    }
+    Ok(match (found, event) {
+        (Found::Free, Event::Suspect { .. }) => start_new(event, fingerprints, version),
         (Found::Live(stored), Event::Suspect { since, .. })
             if stored.stamped_at <= *since && stands_to_be_run(&stored.record) =>
         {
@@ -178,7 +190,7 @@ fn suspect(found: &Found<'_>, event: &Event<'_>, version: Version) -> Decision {
             write(restored(next, *since), Answer::Undecided)
         }
         _ => answer(Answer::Refused),
-    }
+    })
 }
 
 /// Whether another attempt would start without anybody being asked.

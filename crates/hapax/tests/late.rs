@@ -260,6 +260,22 @@ async fn behind_a_fence_a_key_that_may_be_lost_runs_only_once_it_is_known_not_to
 }
 
 #[tokio::test]
+async fn behind_a_fence_another_request_with_the_key_is_told_so_and_changes_nothing() {
+    let (store, work) = (Fickle::default(), Work::default());
+    let layer = layer(&store);
+    let service = app(&work, layer.clone());
+    layer.set_fence(Some(fence(&store)));
+    send(&service, request("/pay", "k-1")).await;
+    let at = the_record(&store).await.0;
+    let event = Event::Resolve { resolution: Resolution::DidNotHappen, attempt: Some(0), since: None };
+    layer.engine().apply(&at, &event, None).await.unwrap();
+    let refused = send(&service, request("/status/200", "k-1")).await;
+    assert_eq!((refused.status, refused.code().as_str(), work.runs()), (422, "key-reused", 0));
+    assert_eq!(the_record(&store).await.1.record.state, State::Ready);
+    assert_eq!(send(&service, request("/pay", "k-1")).await.code(), "outcome-unknown", "it stood to be run");
+}
+
+#[tokio::test]
 async fn behind_a_fence_a_key_made_later_and_one_that_was_not_lost_pass() {
     let (store, work) = (Fickle::default(), Work::default());
     let layer = layer(&store);

@@ -120,6 +120,11 @@ impl Kind {
     fn starts(self) -> bool {
         matches!(self, Self::Claim | Self::ClaimByWorker | Self::Accept)
     }
+
+    /// Whether the request's fingerprint is looked at.
+    fn compares(self) -> bool {
+        self.starts() || matches!(self, Self::Suspect | Self::SuspectOfOld)
+    }
 }
 
 /// How the stored fingerprint compares with the request's.
@@ -304,7 +309,7 @@ impl Scenario {
 
     /// Whether the event needs a comparison that this node cannot make.
     pub(crate) fn cannot_compare(&self, kind: Kind) -> bool {
-        kind.starts() && !self.is_free() && self.print == Print::Unrecognised
+        kind.compares() && !self.is_free() && self.print == Print::Unrecognised
     }
 
     /// The words of the table that hold.
