@@ -14,6 +14,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use hapax_testkit::ledger::Behaviour;
+use hapax_testkit::raw_http::request;
 use hapax_testkit::wait::until;
 use node::{Kept, Node, on_both_stores, pay, refused, start, start_with};
 use serde_json::Value;
@@ -26,6 +27,7 @@ on_both_stores! {
     a_verdict_is_what_clients_get
     a_record_is_found_alike_with_and_without_a_terminal
     what_is_ambiguous_is_named_and_not_changed
+    the_same_key_of_two_routes_is_ambiguous
     times_are_said_as_moments_or_by_how_long_ago
     notes_outlive_their_record_and_are_found_by_what_stands_in_them
     what_cannot_be_resolved_says_why_with_a_stable_code
@@ -414,6 +416,29 @@ fn what_is_ambiguous_is_named_and_not_changed(kept: Kept) {
     assert_eq!((code, told.contains("several records fit")), (4, true), "{told}");
     assert_eq!(records(&json(&node, &["keys", "list", "--state", "unknown"])).len(), 3, "nothing was changed");
     assert!(json(&node, &["audit"])["notes"].as_array().unwrap().is_empty());
+}
+
+fn the_same_key_of_two_routes_is_ambiguous(kept: Kept) {
+    let node = start_with(kept, |builder| builder.with_config("[defaults]\nkey_per = \"route\"\n"));
+    let to = |path: &str| {
+        let base = request("POST", path).header("Authorization", "Bearer a").header("Idempotency-Key", "k-1");
+        node.send(&base.body("{}")).status
+    };
+    assert_eq!(to("/one"), 201);
+    node.ledger.next("k-1", Behaviour::Drop);
+    assert_eq!(to("/two"), 504);
+    let of = |state: &str| json(&node, &["keys", "list", "--state", state])["records"][0].clone();
+    let (done, lost) = (of("completed"), of("unknown"));
+    let scope = done["scope"].as_str().unwrap();
+    let (code, told) = failed(&node, &["keys", "purge", "k-1", "--scope", scope, "--reason", "x"]);
+    assert_eq!((code, told.contains("several records fit")), (4, true), "{told}");
+    for record in [&done, &lost] {
+        assert!(told.contains(record["id"].as_str().unwrap()), "{told}");
+    }
+    // Only one of them can be resolved.
+    said(&node, &["keys", "resolve", "k-1", "--scope", scope, "--happened", "--reason", "x"]);
+    said(&node, &["keys", "purge", done["id"].as_str().unwrap(), "--reason", "x"]);
+    assert_eq!(of("completed")["id"], lost["id"]);
 }
 
 fn times_are_said_as_moments_or_by_how_long_ago(kept: Kept) {

@@ -89,14 +89,11 @@ async fn candidates(desk: &impl Desk, text: &str, scope: Option<&str>, among: Am
         None => {}
         Some(scope) => {
             let mut found = search(desk, &in_states(&UNFINISHED), text).await?;
-            if let Some(record) = usual(desk, text, scope).await?
-                && found.records.iter().all(|other| other.id != record.id)
-            {
-                found.records.push(record);
-            }
-            // A label may stand in finished records, too.
-            let by_key = found.records.iter().all(|record| record.key == text);
-            if !found.records.is_empty() && (by_key || among == Among::UnfinishedFirst) {
+            let usual = usual(desk, text, scope).await?;
+            // A label may stand in finished records, too, and so may the key where each route has its own.
+            let only_usual = usual.as_ref().is_some_and(|usual| found.records.iter().all(|it| it.id == usual.id));
+            found.records.extend(usual.filter(|usual| found.records.iter().all(|it| it.id != usual.id)));
+            if !found.records.is_empty() && (only_usual || among == Among::UnfinishedFirst) {
                 return Ok(found);
             }
         }
