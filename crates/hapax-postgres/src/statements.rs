@@ -97,5 +97,6 @@ mod tests {
             assert!(!statements.contains(left), "{left} in {statements}");
         }
         assert!(statements.contains(r#"\"shop\".record"#), "{statements}");
+        assert_eq!(NO_COLUMNS.split(", ").count(), COLUMNS.len());
     }
 }

@@ -13,7 +13,7 @@ pub(crate) struct Pair<'a> {
     pub(crate) store: &'static str,
     /// `cycle`: claim + complete of a new key. `replay`: the answer of an old one.
     pub(crate) op: &'static str,
-    /// What is special about this naive way; empty for the plain one.
+    /// Which naive way, where there are several.
     pub(crate) against: &'static str,
     pub(crate) concurrency: usize,
     pub(crate) ours: &'a Tally,
@@ -73,14 +73,12 @@ impl Report {
         let (ours, naive) = (pair.ours, pair.naive);
         let (p50, p99) = (ms_at(&ours.cycles, 0.5), ms_at(&ours.cycles, 0.99));
         let ratio = naive.map(|naive| ours.per_s() / naive.per_s());
-        let against =
-            |sign: &str| if pair.against.is_empty() { String::new() } else { format!("{sign}{}", pair.against) };
         if self.json {
             println!(
                 "{}",
                 json!({
-                    "bench": "stores", "store": pair.store, "op": format!("{}{}", pair.op, against("_against_")),
-                    "concurrency": pair.concurrency,
+                    "bench": "stores", "store": pair.store, "op": pair.op,
+                    "naive": (!pair.against.is_empty()).then_some(pair.against), "concurrency": pair.concurrency,
                     "ours_per_s": rounded(ours.per_s(), 1), "naive_per_s": naive.map(|naive| rounded(naive.per_s(), 1)),
                     "ratio": ratio.map(|ratio| rounded(ratio, 2)),
                     "p50_ms": p50, "p99_ms": p99, "claim_p99_ms": ms_at(&ours.claims, 0.99),
@@ -94,7 +92,7 @@ impl Report {
         let of_naive = |show: &dyn Fn(&Tally) -> String| naive.map_or_else(dash, show);
         self.pairs.push([
             pair.store.to_owned(),
-            format!("{}{}", pair.op, against(", naive ")),
+            if pair.against.is_empty() { pair.op.to_owned() } else { format!("{}, naive {}", pair.op, pair.against) },
             pair.concurrency.to_string(),
             format!("{:.0}", ours.per_s()),
             of_naive(&|naive| format!("{:.0}", naive.per_s())),
@@ -186,8 +184,8 @@ every index the product needs, every write durable before it is acknowledged.
 
 - *cycle*: claim a new key and complete it: two durable writes. Latencies are of whole cycles.
 - *replay*: claim a completed key and get its answer.
-- *naive*, SQLite: one transaction per write on one connection. PostgreSQL: one statement per write on 64 connections,
-  each sent as it is, in one round trip. *naive prepared*: the same with prepared statements.
+- *naive*, SQLite: one transaction per write on one connection. PostgreSQL: one statement per write on 64 connections, both
+  *unprepared*, each statement parsed and planned anew, in one round trip, and *prepared* once per connection, as ours are.
 ";
 
 /// Progress on standard error; nothing where that is not a terminal.

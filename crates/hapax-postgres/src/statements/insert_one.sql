@@ -1,5 +1,6 @@
 -- insert.sql for one record, which is worth a statement of its own: a lonely swap is as quick as if there were no
--- batches. A subquery in place of the guard, and as few steps as can be: each costs more to set up than to run.
+-- batches. A subquery in place of the guard, and as few steps as can be: each costs more to set up than to run. OFFSET 0
+-- keeps it a row of its own, computed once. The time beside a record that was found is read when it was.
 WITH applied AS (
   INSERT INTO {schema}.record (id, version, state, stamped_at, due_at, reap_at, scheme, space, scope, key, data)
   SELECT $2::bytea, $3::bytea, $4::smallint, g.now_ms, g.now_ms + $5::bigint, g.now_ms + $6::bigint,

@@ -90,7 +90,8 @@ async fn candidates(desk: &impl Desk, text: &str, scope: Option<&str>, among: Am
         Some(scope) => {
             let mut found = search(desk, &in_states(&UNFINISHED), text).await?;
             let usual = usual(desk, text, scope).await?;
-            // A label may stand in finished records, too, and so may the key where each route has its own.
+            // Scope and key are the whole address where keys are unique per caller: that record is meant. Otherwise the key, or a
+            // label, may stand in finished records, too.
             let only_usual = usual.as_ref().is_some_and(|usual| found.records.iter().all(|it| it.id == usual.id));
             found.records.extend(usual.filter(|usual| found.records.iter().all(|it| it.id != usual.id)));
             if !found.records.is_empty() && (only_usual || among == Among::UnfinishedFirst) {

@@ -212,7 +212,7 @@ async fn claim_behind<S: Store + 'static>(
     }
     let suspected = engine.apply(at, suspect, Some(seen)).await?;
     match suspected.answer {
-        Answer::Undecided => Ok(suspected),
+        Answer::Undecided | Answer::Mismatch => Ok(suspected),
         // What stands there was not lost.
         _ => engine.apply(at, claim, Some(suspected.seen)).await,
     }
