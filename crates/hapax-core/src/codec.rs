@@ -16,7 +16,7 @@ use crate::fingerprint::{Fingerprint, Scheme};
 use crate::record::{
     AttemptId, Body, Checkpoint, Doubt, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version,
 };
-use crate::store::{ErrorKind, Seen, StoreError};
+use crate::store::{Damaged, ErrorKind, Seen, StoreError};
 
 /// The newest schema [`encode`] writes. A blob of a newer one is refused, not guessed.
 pub const SCHEMA: u8 = 2;
@@ -31,7 +31,7 @@ const CHECKSUM_BYTES: usize = 16;
 pub enum DecodeError {
     /// The bytes are not what was written.
     #[error(
-        "the stored record was altered or damaged ({0}); it will not be replayed; restore it or resolve it by hand"
+        "the stored record was altered or damaged ({0}); it will not be replayed; restore it, or delete it as the runbook says"
     )]
     Damaged(&'static str),
     /// Written by a later release.
@@ -143,6 +143,13 @@ impl OwnedRow {
     #[must_use]
     pub fn id(&self) -> Option<Id> {
         self.id.as_slice().try_into().ok().map(Id::from_bytes)
+    }
+
+    /// What a scan says of a row that could not be decoded.
+    #[must_use]
+    pub fn damaged(&self, error: &DecodeError) -> Damaged {
+        let [_, _, scope, key] = self.address.each_ref().map(|text| Some(text.clone()).filter(|text| !text.is_empty()));
+        Damaged { id: self.id(), scope, key, reason: error.to_string() }
     }
 }
 

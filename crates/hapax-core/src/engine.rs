@@ -94,6 +94,8 @@ pub struct Reply {
     pub answer: Answer,
     /// The record after it, and the store's time. Start the next event of the same attempt from here.
     pub seen: Seen,
+    /// Whether the record stands so because this operation wrote it.
+    pub wrote: bool,
 }
 
 impl Reply {
@@ -199,7 +201,7 @@ impl<S: Store, T: Tokens> Engine<S, T> {
             }
             let Decision { write, answer } = decided?;
             let Some(next) = write else {
-                return Ok(Reply { answer, seen });
+                return Ok(Reply { answer, seen, wrote: false });
             };
             next.check_limits().map_err(|error| StoreError::new("swap", ErrorKind::Invalid, error.to_string()))?;
             written.versions.push((next.version, answer));
@@ -207,13 +209,13 @@ impl<S: Store, T: Tokens> Engine<S, T> {
             seen = match self.settled(at, swapped, &mut written).await? {
                 Swap::Applied(now) => {
                     let stored = Stored { record: next, stamped_at: now.at };
-                    return Ok(Reply { answer, seen: Seen { stored: Some(stored), now } });
+                    return Ok(Reply { answer, seen: Seen { stored: Some(stored), now }, wrote: true });
                 }
                 Swap::Lost(seen) => seen,
             };
             asked = true;
             if let Some(answer) = written.answer_of(&seen) {
-                return Ok(Reply { answer, seen });
+                return Ok(Reply { answer, seen, wrote: true });
             }
         }
         Err(written.gave_up())

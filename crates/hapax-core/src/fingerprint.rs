@@ -8,7 +8,8 @@
 //! Method, authority, path, query, `Content-Type`, `Content-Encoding` and `If-Match`, each byte by
 //! byte as given (`application/json` and `application/json; charset=utf-8` differ); the headers
 //! that the [`Recipe`] names; and the body. Nothing else does: not `Accept`, not dates or tracing,
-//! not credentials, which decide whose record it is.
+//! not credentials, which decide whose record it is. Where the body is ignored, so is the boundary
+//! in the content type of a multipart one: it stands for a way to write that body.
 //!
 //! A body counts in its [canonical form](crate::canonical_json) where its content type is
 //! `application/json` or ends in `+json`, no content encoding was applied (nothing is ever
@@ -59,6 +60,7 @@ use crate::canonical_json::{Paths, Pointer, canonicalise, without};
 use hmac::{Hmac, Mac};
 use recipe::Body;
 use sha2::{Digest, Sha256};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::OnceLock;
 
@@ -226,7 +228,10 @@ impl<'a> Fingerprinter<'a> {
         parts.bytes(request.authority.as_bytes());
         parts.bytes(request.path.as_bytes());
         parts.optional(request.query.map(str::as_bytes));
-        parts.optional(request.content_type);
+        match (request.content_type, recipe.body()) {
+            (Some(multipart), Body::Ignored) => parts.optional(Some(&without_boundary(multipart))),
+            (content_type, _) => parts.optional(content_type),
+        }
         parts.optional(request.content_encoding);
         parts.optional(request.if_match);
         for name in recipe.headers() {
@@ -310,6 +315,42 @@ fn is_json(content_type: &[u8]) -> bool {
     let end = content_type.iter().position(|byte| *byte == b';').unwrap_or(content_type.len());
     let media_type = content_type[..end].trim_ascii().to_ascii_lowercase();
     media_type == b"application/json" || (media_type.ends_with(b"+json") && media_type.contains(&b'/'))
+}
+
+/// A multipart content type without its boundary; every other one as it is.
+fn without_boundary(content_type: &[u8]) -> Cow<'_, [u8]> {
+    let is_multipart = content_type.get(..10).is_some_and(|kind| kind.eq_ignore_ascii_case(b"multipart/"));
+    let parts = parameters(content_type).filter(|_| is_multipart).unwrap_or_default();
+    let is_boundary = |part: &[u8]| {
+        let name = part.split(|byte| *byte == b'=').next().unwrap_or_default();
+        name.trim_ascii().eq_ignore_ascii_case(b"boundary")
+    };
+    if parts.iter().any(|part| is_boundary(part)) {
+        let others: Vec<&[u8]> = parts.into_iter().filter(|part| !is_boundary(part)).collect();
+        return Cow::Owned(others.join(&b';'));
+    }
+    Cow::Borrowed(content_type)
+}
+
+/// What stands between the semicolons that are not quoted. `None` where it is a list of several values: that says
+/// more than one thing, and all of it counts.
+fn parameters(content_type: &[u8]) -> Option<Vec<&[u8]>> {
+    let (mut parts, mut from, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
+    for (at, byte) in content_type.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b',' if !quoted => return None,
+            b';' if !quoted => {
+                parts.push(&content_type[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&content_type[from..]);
+    Some(parts)
 }
 
 /// In which way a body counts. The numbers are hashed.

@@ -221,6 +221,10 @@ pub struct Entry {
 pub struct Damaged {
     /// The id of its row, as far as it can be read.
     pub id: Option<Id>,
+    /// The scope that stands there, as far as it can be read. It may be what was altered.
+    pub scope: Option<String>,
+    /// The key, likewise.
+    pub key: Option<String>,
     /// What is wrong.
     pub reason: String,
 }

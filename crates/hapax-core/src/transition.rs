@@ -171,7 +171,8 @@ struct Claim<'a> {
 }
 
 /// A key that may have been claimed in what a restore lost. A record that is there was not lost, but if it stood to be run,
-/// it may have been. Compared first, as for a claim: another request says nothing about it.
+/// it may have been; and where nobody knew before, somebody may have said that it can run, so the doubt begins with the
+/// restore. Compared first, as for a claim: another request says nothing about it.
 fn suspect(
     found: &Found<'_>,
     event: &Event<'_>,
@@ -189,8 +190,18 @@ fn suspect(
             let next = Record { verdict: None, ..next_of(stored, version) };
             write(restored(next, *since), Answer::Undecided)
         }
+        (Found::Live(stored), Event::Suspect { since, .. }) if was_in_doubt_before(stored, *since) => {
+            let next = Record { verdict: None, ..next_of(stored, version) };
+            let next = restored(next, *since);
+            write(if stored.record.state == State::Dead { dead(next) } else { next }, Answer::Undecided)
+        }
         _ => answer(Answer::Refused),
     })
+}
+
+fn was_in_doubt_before(stored: &Stored, since: Timestamp) -> bool {
+    let doubt_since = stored.record.doubt.and_then(|doubt| doubt.since).unwrap_or(stored.stamped_at);
+    matches!(stored.record.state, State::Unknown | State::Dead) && stored.stamped_at <= since && doubt_since < since
 }
 
 /// Whether another attempt would start without anybody being asked.

@@ -579,7 +579,7 @@ fn errors_say_what_is_wrong_and_what_to_do() {
         (resummed(&rich_row(), &[SCHEMA]).decode(), "fields"),
     ];
     for (decoded, part) in parts {
-        let remedy = "it will not be replayed; restore it or resolve it by hand";
+        let remedy = "it will not be replayed; restore it, or delete it as the runbook says";
         let message = format!("the stored record was altered or damaged ({part}); {remedy}");
         assert_eq!(decoded.unwrap_err().to_string(), message);
     }

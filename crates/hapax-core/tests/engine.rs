@@ -196,6 +196,8 @@ mod over_a_script {
         fn comes_to(&self, answer: Answer, asked: &[&str]) -> &Seen {
             let reply = self.result.as_ref().unwrap();
             assert_eq!((reply.answer, &self.asked[..]), (answer, asked));
+            let is_own = |swap: &Swapped| reply.seen.version() == Some(swap.1.version);
+            assert_eq!(reply.wrote, self.swaps.iter().any(is_own), "it says whose write stands there");
             &reply.seen
         }
 

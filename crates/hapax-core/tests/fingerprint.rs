@@ -205,6 +205,28 @@ mod bodies {
     }
 
     #[test]
+    fn without_its_body_a_multipart_form_has_no_boundary() {
+        let of = |recipe: &Recipe, kind: &str| {
+            digest_under(recipe, Request { content_type: Some(kind.as_bytes()), ..base() })
+        };
+        let ignored = Recipe::new().without_body().unwrap();
+        let plain = of(&ignored, "multipart/form-data");
+        for same in ["; boundary=x", ";boundary=\"a;b\\\"c\"", "; Boundary = y"] {
+            assert_eq!(of(&ignored, &format!("multipart/form-data{same}")), plain, "{same}");
+        }
+        for other in ["; charset=utf-8", "; boundary=x; charset=utf-8", "; boundary=x, text/plain", "; boundaryx=1"] {
+            assert_ne!(of(&ignored, &format!("multipart/form-data{other}")), plain, "{other}");
+        }
+        assert_eq!(
+            of(&ignored, "Multipart/x; a=1; boundary=x; b=2"),
+            of(&ignored, "Multipart/x; boundary=y; a=1; b=2")
+        );
+        assert_ne!(of(&ignored, "text/plain; boundary=x"), of(&ignored, "text/plain; boundary=y"));
+        let whole = Recipe::new();
+        assert_ne!(of(&whole, "multipart/form-data; boundary=x"), of(&whole, "multipart/form-data; boundary=y"));
+    }
+
+    #[test]
     fn an_ignored_body_does_not_count() {
         let ignored = Recipe::new().without_body().unwrap();
         assert_eq!(digest_under(&ignored, base()), digest_under(&ignored, with_body(b"\xff")));

@@ -38,6 +38,7 @@ struct Terms {
     store_name: OnceLock<String>,
     /// For sessions of our own; none behind a pooler.
     statement_timeout: Option<String>,
+    standby_required: bool,
 }
 
 /// A pool of checked connections.
@@ -60,8 +61,12 @@ impl Connections {
     /// A pool of at most `count` connections, none of them open yet.
     pub(crate) fn new(manager: Manager, target: String, options: &Options, count: usize) -> Result<Self, StoreError> {
         let timeout = (!options.pooler).then(|| setting_of(options.statement_timeout));
-        let terms =
-            Arc::new(Terms { schema: options.schema.clone(), store_name: OnceLock::new(), statement_timeout: timeout });
+        let terms = Arc::new(Terms {
+            schema: options.schema.clone(),
+            store_name: OnceLock::new(),
+            statement_timeout: timeout,
+            standby_required: options.standby_required,
+        });
         let for_hook = Arc::clone(&terms);
         let check = Hook::async_fn(move |client: &mut ClientWrapper, _| {
             let terms = Arc::clone(&for_hook);
@@ -88,6 +93,11 @@ impl Connections {
     /// The name of the store, once it is open.
     pub(crate) fn store_name(&self) -> &str {
         self.terms.store_name.get().map_or("", String::as_str)
+    }
+
+    /// Refuses a server that cannot keep the promises, with the reason.
+    pub(crate) fn check(&self, server: &suitable::Server) -> Result<(), String> {
+        server.check(self.terms.standby_required)
     }
 
     /// Whether prepared statements last: not behind a pooler.
@@ -125,7 +135,7 @@ pub(crate) fn setting_of(duration: Duration) -> String {
 /// Checks a new connection, and sets up its session where it is ours.
 async fn admit(client: &ClientWrapper, terms: &Terms) -> Result<(), HookError> {
     let answer = client.query_typed(suitable::LOOK, &[]).await.map_err(HookError::Backend)?;
-    suitable::read(&answer).check().map_err(HookError::message)?;
+    suitable::read(&answer).check(terms.standby_required).map_err(HookError::message)?;
     if let Some(name) = terms.store_name.get() {
         let answer = client.query_typed(&suitable::name_of_store(&terms.schema), &[]).await;
         suitable::check_store(&answer.map_err(HookError::Backend)?, name).map_err(HookError::message)?;
@@ -165,6 +175,11 @@ impl Refusal {
             Self::Failed(error) => failure::of_write(op, error),
             Self::Unanswered => failure::unanswered_write(op),
         }
+    }
+
+    /// Whether the connection was lost before the statement could be run.
+    pub(crate) fn is_before_anything(&self) -> bool {
+        matches!(self, Self::Unprepared(error) if failure::is_last_word(error))
     }
 
     /// For a statement that only reads.

@@ -104,15 +104,18 @@ fn of_code(code: &SqlState) -> (ErrorKind, &'static str) {
 
 /// A connection could not be made.
 pub(crate) fn of_connect(op: &'static str, error: Error) -> StoreError {
+    if let Some((kind, message)) = of_tls(&error) {
+        return StoreError::new(op, kind, message).caused_by(error);
+    }
     let (kind, message) = match error.code() {
+        Some(_) if wants_tls(&error) => (
+            ErrorKind::Unsuitable,
+            "the server lets nobody in from here without TLS; add sslmode=require to the connection string, or allow it",
+        ),
         Some(code) if code.code().starts_with("57P") => {
             (ErrorKind::Unavailable, "the server is starting or stopping; nothing was written; try again")
         }
         Some(code) => of_code(code),
-        None if is_tls(&error) => (
-            ErrorKind::Unsuitable,
-            "the connection string asks for TLS, and none was given; use Postgres::open_with_tls, or another sslmode",
-        ),
         None => (
             ErrorKind::Unavailable,
             "the server cannot be reached; nothing was written; check that it runs and listens there",
@@ -121,9 +124,40 @@ pub(crate) fn of_connect(op: &'static str, error: Error) -> StoreError {
     StoreError::new(op, kind, message).caused_by(error)
 }
 
-/// The driver keeps the kind of its errors to itself, but its TLS errors come from `NoTls` here.
-fn is_tls(error: &Error) -> bool {
-    std::error::Error::source(error).is_some_and(<dyn std::error::Error>::is::<tokio_postgres::tls::NoTlsError>)
+/// A handshake that failed. The driver keeps the kind of its errors to itself, but says it in its words.
+fn of_tls(error: &Error) -> Option<(ErrorKind, String)> {
+    if error.to_string() != "error performing TLS handshake" {
+        return None;
+    }
+    let cause = std::error::Error::source(error);
+    let said = cause.map(ToString::to_string).unwrap_or_default();
+    if cause.is_some_and(<dyn std::error::Error>::is::<tokio_postgres::tls::NoTlsError>) {
+        let message =
+            "the connection string asks for TLS, and none was given; use Postgres::open_with_tls, or another sslmode";
+        return Some((ErrorKind::Unsuitable, message.to_owned()));
+    }
+    if said == "server does not support TLS" {
+        let message = "the server does not speak TLS, and TLS is required (by sslmode or ca_file); nothing was sent; turn \
+                       ssl on at the server";
+        return Some((ErrorKind::Unsuitable, message.to_owned()));
+    }
+    let broke_off = cause.and_then(|cause| cause.downcast_ref::<std::io::Error>()).is_some_and(|error| {
+        !matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput)
+    });
+    let kind = if broke_off { ErrorKind::Unavailable } else { ErrorKind::Unsuitable };
+    let message = format!(
+        "the TLS handshake failed ({said}); check the server's certificate, the authority that is trusted, and the \
+         host's name"
+    );
+    Some((kind, message))
+}
+
+/// Whether the server refused the connection because it is not encrypted, in the words of PostgreSQL.
+fn wants_tls(error: &Error) -> bool {
+    let refused = |error: &tokio_postgres::error::DbError| {
+        *error.code() == SqlState::INVALID_AUTHORIZATION_SPECIFICATION && error.message().ends_with("no encryption")
+    };
+    error.as_db_error().is_some_and(refused)
 }
 
 /// No connection within the time allowed.

@@ -6,12 +6,13 @@
 //!
 //! | file | job |
 //! |---|---|
-//! | `options.rs` | what can be chosen |
+//! | `options.rs`, `encryption.rs` | what can be chosen |
 //! | `store.rs` | [`Postgres`], the [`Store`](hapax_core::store::Store) |
 //! | `queue.rs` | what waits, and what is under way |
 //! | `writer.rs`, `alone.rs` | the tasks that write: a batch is a statement; rows that others hold |
 //! | `reader.rs`, `scan.rs`, `lookup.rs`, `reaper.rs` | the rest of the store |
 //! | `transaction.rs`, `transaction_sqlx.rs` | swaps inside a caller's own transaction |
+//! | `journal.rs` | what people and probes decided |
 //! | `statements.rs`, `rows.rs` | the SQL; rows to records and back |
 //! | `connections.rs`, `suitable.rs` | connections, and what is checked on each of them |
 //! | `schema.rs` | migrations |
@@ -33,6 +34,7 @@
 mod alone;
 mod clock;
 mod connections;
+mod encryption;
 mod failure;
 mod journal;
 mod lookup;
@@ -51,5 +53,6 @@ mod transaction;
 mod transaction_sqlx;
 mod writer;
 
+pub use encryption::Encryption;
 pub use options::Options;
 pub use store::Postgres;

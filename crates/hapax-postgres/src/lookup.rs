@@ -6,7 +6,7 @@
 use hapax_core::address::Id;
 use hapax_core::journal::{NoteScan, Noted};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
-use hapax_core::store::{Damaged, Entry, Page, StoreError};
+use hapax_core::store::{Entry, Page, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::failure;
@@ -39,7 +39,7 @@ impl Postgres {
         for raw in rows.iter().filter_map(|row| rows::read(row, 2)) {
             match raw.decode() {
                 Ok((address, stored)) => page.entries.push(Entry { address, stored }),
-                Err(error) => page.damaged.push(Damaged { id: raw.id(), reason: error.to_string() }),
+                Err(error) => page.damaged.push(raw.damaged(&error)),
             }
         }
         Ok(page)

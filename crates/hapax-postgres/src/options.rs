@@ -1,17 +1,23 @@
 //! What can be chosen when a store is opened.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use hapax_core::store::{ErrorKind, StoreError};
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+use crate::encryption::{self, Encryption};
 
 /// More connections would make smaller batches, not more writes.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
 /// PostgreSQL cuts longer names off.
 const SCHEMA_CHARS_MAX: usize = 63;
+
+/// PostgreSQL counts the milliseconds of its timeouts in an `int`.
+const TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX as u64);
 
 /// A connection that is idle this long is checked by the operating system, so that a peer that is gone is noticed.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
@@ -26,6 +32,8 @@ pub struct Options {
     pub(crate) connect_timeout: Duration,
     pub(crate) pooler: bool,
     pub(crate) existing: bool,
+    pub(crate) standby_required: bool,
+    tls_required: bool,
 }
 
 impl fmt::Debug for Options {
@@ -55,6 +63,8 @@ impl Options {
             connect_timeout: Duration::from_secs(5),
             pooler: false,
             existing: false,
+            standby_required: false,
+            tls_required: false,
         }
     }
 
@@ -74,17 +84,18 @@ impl Options {
         self
     }
 
-    /// How long an operation may wait for its turn, and then for the server. Default 5 s.
+    /// How long an operation may wait for its turn, and then for the server. Default 5 s. At most 24 days, which is what
+    /// PostgreSQL can count: more is taken as that.
     #[must_use]
     pub fn with_statement_timeout(mut self, timeout: Duration) -> Self {
-        self.statement_timeout = timeout;
+        self.statement_timeout = timeout.min(TIMEOUT_MAX);
         self
     }
 
-    /// How long it may take to get a connection, login included. Default 5 s.
+    /// How long it may take to get a connection, login included. Default 5 s, at most 24 days.
     #[must_use]
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.connect_timeout = timeout.min(TIMEOUT_MAX);
         self
     }
 
@@ -96,23 +107,71 @@ impl Options {
         self
     }
 
-    /// The schema must hold a store already: nothing is made in a database that is named by mistake.
+    /// The schema must hold a store already: nothing is made in a database that is named by mistake, and nothing is migrated. A
+    /// store of an older release is used as it is, or refused.
     #[must_use]
     pub fn with_existing(mut self) -> Self {
         self.existing = true;
         self
     }
 
+    /// Connections must be encrypted, as with `sslmode=require`, also where the connection string says nothing or
+    /// `prefer`. Sockets on this host stay as they are: PostgreSQL speaks no TLS on them.
+    #[must_use]
+    pub fn with_tls_required(mut self) -> Self {
+        self.tls_required = true;
+        self
+    }
+
+    /// A server whose commits no standby confirms (`synchronous_standby_names`) is refused, on each new connection and by
+    /// `health()`: what it has acknowledged goes with its disk.
+    #[must_use]
+    pub fn with_standby_required(mut self) -> Self {
+        self.standby_required = true;
+        self
+    }
+
+    /// Whether connections are to be encrypted. `None` where nothing was said: [`Postgres::open`](crate::Postgres::open) then
+    /// does not, and [`Postgres::open_with_tls`](crate::Postgres::open_with_tls) does where the server offers it.
+    ///
+    /// # Errors
+    /// If the connection string has a `sslmode` that is none.
+    pub fn encryption(&self) -> Result<Option<Encryption>, StoreError> {
+        let asked = encryption::asked_for(&self.dsn)?;
+        let raised = self.tls_required && asked != Some(Encryption::Always);
+        Ok(if raised && self.driver_config().is_some_and(|config| !is_by_socket(&config)) {
+            Some(Encryption::Always)
+        } else {
+            asked
+        })
+    }
+
+    /// Whether what is sent can be read on the way: the server is on another host, and connections need not be encrypted.
+    /// False where the connection string cannot be read.
+    #[must_use]
+    pub fn is_exposed(&self) -> bool {
+        let must_be_encrypted = matches!(self.encryption(), Err(_) | Ok(Some(Encryption::Always)));
+        !must_be_encrypted && self.driver_config().is_some_and(|config| leaves_the_host(&config))
+    }
+
+    fn driver_config(&self) -> Option<Config> {
+        encryption::for_driver(&self.dsn).parse().ok()
+    }
+
     /// The connection string as the driver reads it.
     pub(crate) fn config(&self) -> Result<Config, StoreError> {
+        let encryption = self.encryption()?;
         // What the driver says of a string it cannot read may repeat parts of it, so it is not passed on.
-        let mut config: Config = self.dsn.parse().map_err(|_| {
+        let mut config = self.driver_config().ok_or_else(|| {
             invalid("the connection string cannot be read; write postgres://user:password@host:5432/database")
         })?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(invalid(
                 "the connection string names no host; write postgres://user:password@host:5432/database",
             ));
+        }
+        if encryption == Some(Encryption::Always) {
+            config.ssl_mode(SslMode::Require);
         }
         if config.get_application_name().is_none() {
             config.application_name("hapax");
@@ -140,6 +199,25 @@ impl Options {
              underscores, not beginning with a digit or pg_"
         )))
     }
+}
+
+/// Whether every host is a socket of this one.
+fn is_by_socket(config: &Config) -> bool {
+    let hosts = config.get_hosts();
+    !hosts.is_empty() && hosts.iter().all(|host| !matches!(host, Host::Tcp(_)))
+}
+
+/// Whether any of the hosts is certainly or possibly another one than this.
+fn leaves_the_host(config: &Config) -> bool {
+    let addresses = config.get_hostaddrs();
+    if !addresses.is_empty() {
+        return addresses.iter().any(|address| !address.to_canonical().is_loopback());
+    }
+    let is_here = |name: &str| {
+        name.eq_ignore_ascii_case("localhost")
+            || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+    };
+    config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(name) if !is_here(name)))
 }
 
 /// Where a configuration leads to: `host:port/database`.
@@ -197,6 +275,50 @@ mod tests {
         let attrs = |dsn: &str| Options::new(dsn).config().unwrap().get_target_session_attrs();
         assert_eq!(attrs("postgres://me@a,b/app"), TargetSessionAttrs::ReadWrite);
         assert_eq!(attrs("postgres://me@a/app"), TargetSessionAttrs::Any);
+    }
+
+    #[test]
+    fn tls_can_be_required_beside_the_connection_string_but_not_on_a_socket() {
+        let required = |dsn: &str| Options::new(dsn).with_tls_required();
+        for dsn in ["postgres://me@db/app", "postgres://me@db/app?sslmode=prefer", "postgres://me@db?sslmode=disable"] {
+            assert_eq!(required(dsn).encryption().unwrap(), Some(Encryption::Always), "{dsn}");
+            assert_eq!(required(dsn).config().unwrap().get_ssl_mode(), SslMode::Require, "{dsn}");
+        }
+        let socket = required("postgres://me@%2Frun%2Fpostgresql/app");
+        assert_eq!(socket.encryption().unwrap(), None);
+        assert_eq!(socket.config().unwrap().get_ssl_mode(), SslMode::Prefer);
+        let verified = Options::new("postgres://me@db/app?sslmode=verify-full").config().unwrap();
+        assert_eq!(verified.get_ssl_mode(), SslMode::Require);
+    }
+
+    #[test]
+    fn what_goes_to_another_host_unencrypted_is_exposed() {
+        for dsn in
+            ["postgres://me@db/app", "postgres://me@10.0.0.7/app?sslmode=prefer", "postgres://me@localhost,db/app"]
+        {
+            assert!(Options::new(dsn).is_exposed(), "{dsn}");
+            assert!(!Options::new(dsn).with_tls_required().is_exposed(), "{dsn}");
+        }
+        for dsn in [
+            "postgres://me@db/app?sslmode=verify-full",
+            "postgres://me@127.0.0.1/app",
+            "postgres://me@[::1]/app",
+            "postgres://me@LOCALHOST/app",
+            "postgres://me@%2Frun%2Fpostgresql/app",
+            "host=db hostaddr=127.0.0.1",
+            "not readable",
+        ] {
+            assert!(!Options::new(dsn).is_exposed(), "{dsn}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_is_no_longer_than_the_server_can_count() {
+        let options = Options::new("")
+            .with_statement_timeout(Duration::MAX)
+            .with_connect_timeout(Duration::from_secs(86_400 * 30));
+        assert_eq!(options.statement_timeout.as_millis(), 2_147_483_647);
+        assert_eq!(options.connect_timeout, options.statement_timeout);
     }
 
     #[test]

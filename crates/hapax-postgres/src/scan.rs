@@ -8,7 +8,7 @@ use hapax_core::clock::Now;
 use hapax_core::codec::{self, OwnedRow};
 use hapax_core::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGE_ROWS_EXAMINED_MAX};
 use hapax_core::record::State;
-use hapax_core::store::{Cursor, Damaged, Due, Entry, ErrorKind, Page, Scan, StoreError};
+use hapax_core::store::{Cursor, Due, Entry, ErrorKind, Page, Scan, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -169,7 +169,7 @@ fn take(page: &mut Page, query: &Scan, raw: &OwnedRow) {
             page.entries.push(Entry { address, stored });
         }
         Ok(_) => {}
-        Err(error) => page.damaged.push(Damaged { id: raw.id(), reason: error.to_string() }),
+        Err(error) => page.damaged.push(raw.damaged(&error)),
     }
 }
 

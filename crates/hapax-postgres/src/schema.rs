@@ -33,6 +33,10 @@ const MIGRATIONS: &[Migration] = &[
 /// The schema this release reads and writes.
 const SCHEMA: i64 = 3;
 
+/// The oldest schema that this release can work with as it is. Whoever only looks does not migrate: that is for nodes to do,
+/// and the user may lack the right.
+const SCHEMA_MIN: i64 = 2;
+
 /// "hapx": what nodes that start at once wait for each other by.
 const MIGRATION_LOCK: i64 = 0x6861_7078;
 
@@ -59,7 +63,14 @@ async fn migrate(tx: &Transaction<'_>, schema: &str, existing: bool) -> Result<S
         let message = format!("the schema {schema} holds no store; name the database that `hapax proxy` uses");
         return Err(failure::unsuitable("open", message));
     }
-    if !known.as_ref().is_some_and(Known::is_current) {
+    if let Some(known) = known.as_ref().filter(|known| existing && known.schema < SCHEMA_MIN) {
+        let message = format!(
+            "the database has schema {}, of an older release; start a node of this release on it first, which migrates it",
+            known.schema
+        );
+        return Err(failure::unsuitable("open", message));
+    }
+    if !existing && !known.as_ref().is_some_and(Known::is_current) {
         known = {
             wait_for_others(tx).await?;
             // What another node did meanwhile counts.

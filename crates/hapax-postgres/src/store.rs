@@ -67,6 +67,19 @@ struct Desk {
     turns: Semaphore,
 }
 
+impl Desk {
+    /// The tasks that write are gone, because their runtime is; nothing will be written any more. Each of them, and each
+    /// swap under way, holds the queue.
+    fn is_deserted(&self) -> bool {
+        Arc::strong_count(&self.queue) == 1
+    }
+
+    /// Why a swap's turn did not come.
+    fn out_of_turn(&self, op: &'static str) -> StoreError {
+        if self.is_deserted() { failure::stopped(op) } else { failure::crowded(op) }
+    }
+}
+
 impl Drop for Desk {
     fn drop(&mut self) {
         self.queue.close();
@@ -83,7 +96,7 @@ impl fmt::Debug for Postgres {
 }
 
 impl Postgres {
-    /// Connects without TLS, checks the server, and brings hapax's tables up to date. Starts the tasks that write on the
+    /// Connects without TLS (and refuses where [`Options::encryption`] asks for it), checks the server, and brings hapax's tables up to date. Starts the tasks that write on the
     /// current runtime, which must outlive the store.
     ///
     /// # Errors
@@ -93,7 +106,9 @@ impl Postgres {
         Self::open_with_tls(options, NoTls).await
     }
 
-    /// The same with TLS, by any connector that works with `tokio-postgres`.
+    /// The same with TLS, by any connector that works with `tokio-postgres`: it decides which certificates are good. Where
+    /// [`Options::encryption`] does not ask for [`Always`](crate::Encryption::Always), a server that offers no TLS is talked
+    /// to without.
     ///
     /// # Errors
     /// As for [`Postgres::open`].
@@ -155,7 +170,7 @@ impl Store for Postgres {
         let (ticket, mut answer) = self.desk.queue.join(write);
         let answered = match timeout_at(deadline, &mut answer).await {
             Ok(answered) => answered,
-            Err(_) if self.desk.queue.withdraw(ticket, at.id()) => return Err(failure::crowded("swap")),
+            Err(_) if self.desk.queue.withdraw(ticket, at.id()) => return Err(self.desk.out_of_turn("swap")),
             // It is under way, and whoever has it in hand keeps to the time limits.
             Err(_) => answer.await,
         };
@@ -175,12 +190,15 @@ impl Store for Postgres {
     }
 
     async fn health(&self) -> Result<Health, StoreError> {
+        if self.desk.is_deserted() {
+            return Err(failure::stopped("health"));
+        }
         let (mut connection, _turn) = self.shared.to_read("health").await?;
         let sent = self.shared.clock.sent();
         let answer =
             connection.query(&Question::new(suitable::LOOK, [])).await.map_err(|refusal| refusal.of_read("health"))?;
         let server = suitable::read(&answer);
-        server.check().map_err(|reason| failure::unsuitable("health", reason))?;
+        self.shared.connections.check(&server).map_err(|reason| failure::unsuitable("health", reason))?;
         let asked = suitable::name_of_store(&self.shared.schema);
         let answer = connection.query(&Question::new(&asked, [])).await.map_err(|refusal| refusal.of_read("health"))?;
         suitable::check_store(&answer, self.shared.connections.store_name())

@@ -1,6 +1,6 @@
 //! Whether a server can keep the promises, asked on every connection.
 //!
-//! A primary, not a standby; PostgreSQL 13 or newer; commits that wait for the disk; text that can hold every scope. And
+//! A primary, not a standby, and with one where that was asked for; PostgreSQL 13 or newer; commits that wait for the disk; text that can hold every scope. And
 //! the same store as when it was opened: after a failover or a restore the same address may lead to another one.
 
 use hapax_core::store::Durability;
@@ -47,7 +47,7 @@ pub(crate) fn read(rows: &[Row]) -> Server {
 
 impl Server {
     /// Refuses what cannot keep the promises, with the reason.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self, standby_required: bool) -> Result<(), String> {
         if self.in_recovery {
             return Err("the server is a standby; connect to the primary".to_owned());
         }
@@ -60,6 +60,13 @@ impl Server {
         }
         if self.fsync.as_deref() == Some("off") {
             return Err("fsync is off: what was acknowledged would not survive a crash; set fsync = on".to_owned());
+        }
+        if standby_required && self.durability() != Durability::Replicated {
+            return Err(
+                "no standby confirms what is committed, and one is required; set synchronous_standby_names, or \
+                        say that this is a single node (`store.single_node`)"
+                    .to_owned(),
+            );
         }
         Ok(())
     }
@@ -111,12 +118,16 @@ mod tests {
 
     #[test]
     fn a_good_server_is_accepted_and_a_standby_makes_it_better() {
-        assert_eq!(good().check(), Ok(()));
+        assert_eq!(good().check(false), Ok(()));
         assert_eq!(good().durability(), Durability::Disk);
         let replicated = Server { standby_names: Some("ANY 1 (*)".to_owned()), ..good() };
         assert_eq!(replicated.durability(), Durability::Replicated);
         let local = Server { synchronous_commit: Some("local".to_owned()), ..replicated };
         assert_eq!(local.durability(), Durability::Disk);
+        assert_eq!(Server { standby_names: Some("ANY 1 (*)".to_owned()), ..good() }.check(true), Ok(()));
+        for alone in [good(), local] {
+            assert!(alone.check(true).unwrap_err().starts_with("no standby confirms what is committed"), "{alone:?}");
+        }
     }
 
     #[test]
@@ -134,7 +145,7 @@ mod tests {
                 "fsync is off: what was acknowledged would not survive a crash; set fsync = on",
             ),
         ] {
-            assert_eq!(server.check(), Err(reason.to_owned()));
+            assert_eq!(server.check(false), Err(reason.to_owned()));
         }
     }
 }

@@ -30,6 +30,42 @@ impl Postgres {
     /// Waits for whoever else holds the record, for as long as the caller's own settings allow. Makes the caller's commit
     /// wait for the disk, even where `synchronous_commit` is off. After an error the transaction must be rolled back.
     ///
+    /// This is for programs that claim with an [`Engine`](hapax_core::engine::Engine) of their own. A handler behind
+    /// `hapax`'s HTTP layer must not complete its own record: the layer does, with the answer that it sent.
+    ///
+    /// ```no_run
+    /// # use std::sync::Arc;
+    /// use hapax_core::record::{Outcome, Version};
+    /// use hapax_core::store::Swap;
+    /// use hapax_core::transition::{Event, decide};
+    /// # use hapax_core::address::Address;
+    /// # use hapax_core::engine::{Engine, Reply};
+    /// # use hapax_postgres::Postgres;
+    /// # async fn example(
+    /// #     engine: &Engine<Postgres, fn() -> [u8; 16]>,
+    /// #     client: &mut tokio_postgres::Client,
+    /// #     at: &Address,
+    /// #     claimed: Reply,
+    /// #     outcome: &Arc<Outcome>,
+    /// #     random: fn() -> [u8; 16],
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    ///
+    /// // `claimed` is what `engine.claim(…)` answered, with `Answer::Proceed`.
+    /// let attempt_id = claimed.attempt_id().ok_or("a claim that proceeds has an attempt")?;
+    /// let complete = Event::Complete { attempt_id, outcome, labels: &[] };
+    /// let decision = decide(&claimed.seen, &complete, Version::from_bytes(random()))?;
+    /// let next = decision.write.ok_or("the attempt is no longer ours")?;
+    ///
+    /// let transaction = client.transaction().await?;
+    /// transaction.execute("INSERT INTO orders VALUES ('o-1')", &[]).await?;
+    /// match engine.store().swap_in(&transaction, at, claimed.seen.version(), &next).await? {
+    ///     Swap::Applied(_) => transaction.commit().await?,
+    ///     Swap::Lost(_) => transaction.rollback().await?, // the lease lapsed, and somebody else goes on
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// If the transaction is on another database than the store or on a standby, or a statement fails.
     pub async fn swap_in(

@@ -51,6 +51,15 @@ async fn write(shared: &Arc<Shared>, flights: Vec<Flight>) {
         Err(error) => return fail(flights, error),
     };
     let mut done = attempt(shared, &mut connection, &flights, Held::GiveUp(LOCK_WAIT)).await;
+    if matches!(&done, Err(refusal) if refusal.is_before_anything()) {
+        // Nobody had noticed that the connection was gone. Nothing was run on it, so another one may.
+        drop(connection);
+        connection = match shared.connections.get("swap").await {
+            Ok(connection) => connection,
+            Err(error) => return fail(flights, error),
+        };
+        done = attempt(shared, &mut connection, &flights, Held::GiveUp(LOCK_WAIT)).await;
+    }
     if matches!(&done, Err(Refusal::Failed(error)) if failure::is_lock(error)) {
         done = attempt(shared, &mut connection, &flights, Held::PassOver(LOCK_WAIT)).await;
     }

@@ -193,8 +193,8 @@ async fn somebody_elses_tables_are_left_alone() {
     assert_eq!(database.run("SELECT count(*) FROM pg_tables WHERE schemaname = 'hapax'"), "1");
 }
 
-const DAMAGED: &str = "the stored record was altered or damaged (checksum); it will not be replayed; restore it or resolve \
-                       it by hand";
+const DAMAGED: &str = "the stored record was altered or damaged (checksum); it will not be replayed; restore it, or \
+                       delete it as the runbook says";
 
 async fn with_altered(sql: &str) -> (Database, Postgres) {
     let database = Server::shared().fresh_database();

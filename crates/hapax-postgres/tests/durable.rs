@@ -4,7 +4,7 @@
 
 mod common;
 
-use hapax_core::store::{Durability, Store, Swap};
+use hapax_core::store::{Durability, ErrorKind, Store, Swap};
 use hapax_postgres::{Options, Postgres};
 use hapax_testkit::pgbouncer::Bouncer;
 use hapax_testkit::postgres::{Database, Server};
@@ -127,4 +127,23 @@ async fn a_synchronous_standby_makes_a_store_replicated() {
     wait::until("the record is there", PATIENCE, || {
         standby.maintenance().run("SELECT count(*) FROM hapax.record") == "1"
     });
+
+    let strict = Options::new(database.url()).with_standby_required();
+    let strict = Postgres::open(&strict).await.unwrap();
+    put(&strict, "strictly").await;
+    strict.health().await.unwrap();
+    database.run("ALTER SYSTEM RESET synchronous_standby_names");
+    database.run("SELECT pg_reload_conf()");
+    wait::until("nothing is confirmed any more", PATIENCE, || {
+        database.run("SHOW synchronous_standby_names").is_empty()
+    });
+    let error = strict.health().await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "health: no standby confirms what is committed, and one is required; set synchronous_standby_names, or say that \
+         this is a single node (`store.single_node`)"
+    );
+    let error = Postgres::open(&Options::new(database.url()).with_standby_required()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsuitable);
+    assert!(error.to_string().contains(": no standby confirms what is committed, and one is required;"), "{error}");
 }

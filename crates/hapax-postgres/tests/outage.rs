@@ -192,6 +192,20 @@ async fn a_cut_before_the_request_arrives_leaves_nothing_and_a_refused_connectio
     put(&store, "k").await;
 }
 
+/// A firewall, or a server that came back, may have ended a connection that nobody used meanwhile.
+#[tokio::test]
+async fn a_connection_that_ends_before_its_first_statement_is_run_is_replaced() {
+    needs_postgres!();
+    let database = Server::shared().fresh_database();
+    let proxy = TcpProxy::in_front_of(database.address());
+    let store = Postgres::open(&Options::new(database.url_via(proxy.address())).with_connections(1)).await.unwrap();
+    // Nothing is prepared yet, so this is the reply to the preparation.
+    proxy.lose_next_reply();
+    put(&store, "k").await;
+    assert_eq!(proxy.counts().replies_lost, 1);
+    assert_eq!(database.run("SELECT count(*) FROM hapax.record WHERE key = 'k'"), "1");
+}
+
 #[tokio::test]
 async fn a_slow_network_is_only_slow() {
     needs_postgres!();
@@ -225,4 +239,38 @@ async fn another_store_at_the_same_address_is_not_taken_for_this_one() {
         assert_eq!((error.kind, error.to_string()), (ErrorKind::Unsuitable, format!("swap: {target}: {wrong}")));
     }
     put(&other, "k").await;
+}
+
+/// A runtime of one thread, ended by dropping it.
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+#[test]
+fn a_store_whose_runtime_has_ended_is_not_healthy() {
+    needs_postgres!();
+    let database = Server::shared().fresh_database();
+    let options = Options::new(database.url()).with_statement_timeout(SHORT);
+    let (first, second) = (runtime(), runtime());
+    let store = first.block_on(Postgres::open(&options)).unwrap();
+    first.block_on(put(&store, "before"));
+    first.block_on(store.health()).unwrap();
+    drop(first);
+    let error = second.block_on(store.health()).unwrap_err();
+    assert_eq!(error.to_string(), "health: the store has stopped; open it again");
+    let error = second.block_on(store.swap(&address("after"), None, &running())).unwrap_err();
+    assert_eq!(error.to_string(), "swap: the store has stopped; open it again");
+}
+
+#[tokio::test]
+async fn a_timeout_of_a_month_is_one_that_the_server_takes() {
+    needs_postgres!();
+    let database = Server::shared().fresh_database();
+    let month = Duration::from_secs(30 * 86_400);
+    for timeout in [month, Duration::MAX] {
+        let options = Options::new(database.url()).with_statement_timeout(timeout).with_connect_timeout(timeout);
+        let store = Postgres::open(&options).await.unwrap();
+        put(&store, &format!("{timeout:?}")).await;
+        store.health().await.unwrap();
+    }
 }

@@ -19,6 +19,8 @@ mod report;
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read};
 
+use http::HeaderName;
+
 pub use report::{Endpoint, Finding, Report, RouteHits};
 
 /// Endpoints told apart. A scanner makes up paths without end; what comes later is only counted.
@@ -71,11 +73,13 @@ pub struct Seen<'s> {
 /// An audit under way.
 pub struct Audit<'r, M> {
     routes: &'r [Route],
+    key_headers: &'r [HeaderName],
     matching: M,
     hits: Vec<u64>,
     endpoints: HashMap<(String, String), Tally>,
     unlisted: u64,
     lines: u64,
+    requests: u64,
     malformed: u64,
     malformed_first: Vec<u64>,
 }
@@ -88,13 +92,28 @@ struct Tally {
     without_key: u64,
     /// Requests that no route protects. Identifiers that look alike may match different routes.
     unprotected: u64,
+    /// Requests that ran unprotected because they had no key, where keys are optional.
+    ran_without_key: u64,
+    /// Requests of which the log does not tell whether they had a key, where keys are optional.
+    untold: u64,
 }
 
-impl<'r, M: Fn(&str, &str) -> Option<usize>> Audit<'r, M> {
-    /// `matching` gives the index of the route for a method and a path without query.
-    pub fn new(routes: &'r [Route], matching: M) -> Self {
-        let (hits, endpoints) = (vec![0; routes.len()], HashMap::new());
-        Self { routes, matching, hits, endpoints, unlisted: 0, lines: 0, malformed: 0, malformed_first: Vec::new() }
+impl<'r, M: Fn(&str, &str) -> Option<(usize, Keys)>> Audit<'r, M> {
+    /// `matching` gives the index of the route for a method and a path without query, and what is asked of keys there; `key_headers` are the fields that
+    /// hold a key.
+    pub fn new(routes: &'r [Route], key_headers: &'r [HeaderName], matching: M) -> Self {
+        Self {
+            routes,
+            key_headers,
+            matching,
+            hits: vec![0; routes.len()],
+            endpoints: HashMap::new(),
+            unlisted: 0,
+            lines: 0,
+            requests: 0,
+            malformed: 0,
+            malformed_first: Vec::new(),
+        }
     }
 
     /// Reads a log to its end.
@@ -117,9 +136,12 @@ impl<'r, M: Fn(&str, &str) -> Option<usize>> Audit<'r, M> {
         if line.is_empty() || line.starts_with(b"#") {
             return;
         }
-        let parsed = if line.len() > LINE_BYTES_MAX { None } else { line::parse(line) };
+        let parsed = if line.len() > LINE_BYTES_MAX { None } else { line::parse(line, self.key_headers) };
         match &parsed {
-            Some(request) => self.see(&request.seen()),
+            Some(request) => {
+                self.requests += 1;
+                self.see(&request.seen());
+            }
             None => {
                 self.malformed += 1;
                 if self.malformed_first.len() < MALFORMED_SHOWN {
@@ -131,8 +153,8 @@ impl<'r, M: Fn(&str, &str) -> Option<usize>> Audit<'r, M> {
 
     /// Takes one request.
     pub fn see(&mut self, seen: &Seen<'_>) {
-        let route = (self.matching)(seen.method, seen.path).filter(|nth| *nth < self.routes.len());
-        if let Some(hits) = route.and_then(|nth| self.hits.get_mut(nth)) {
+        let route = (self.matching)(seen.method, seen.path);
+        if let Some(hits) = route.and_then(|(nth, _)| self.hits.get_mut(nth)) {
             *hits += 1;
         }
         // Such an answer says that there is no such endpoint: scanners guess at thousands.
@@ -140,13 +162,13 @@ impl<'r, M: Fn(&str, &str) -> Option<usize>> Audit<'r, M> {
         if guessed || !matches!(seen.method, "POST" | "PATCH" | "PUT" | "DELETE") {
             return;
         }
-        let protected = route.and_then(|nth| self.routes.get(nth)).is_some_and(|route| route.keys != Keys::Ignored);
+        let keys = route.map_or(Keys::Ignored, |(_, keys)| keys);
         let place = (seen.method.to_owned(), endpoint::collapsed(seen.path));
         if self.endpoints.len() >= ENDPOINTS_MAX && !self.endpoints.contains_key(&place) {
             self.unlisted += 1;
             return;
         }
-        self.endpoints.entry(place).or_default().add(seen, protected);
+        self.endpoints.entry(place).or_default().add(seen, keys);
     }
 
     /// What was found.
@@ -170,6 +192,7 @@ impl<'r, M: Fn(&str, &str) -> Option<usize>> Audit<'r, M> {
             routes,
             endpoints,
             lines: self.lines,
+            requests: self.requests,
             malformed: self.malformed,
             malformed_first: self.malformed_first,
             unlisted: self.unlisted,
@@ -178,19 +201,26 @@ impl<'r, M: Fn(&str, &str) -> Option<usize>> Audit<'r, M> {
 }
 
 impl Tally {
-    fn add(&mut self, seen: &Seen<'_>, protected: bool) {
+    fn add(&mut self, seen: &Seen<'_>, keys: Keys) {
         self.hits += 1;
         self.with_key += u64::from(seen.has_key == Some(true));
         self.without_key += u64::from(seen.has_key == Some(false));
-        self.unprotected += u64::from(!protected);
+        self.unprotected += u64::from(keys == Keys::Ignored);
+        self.ran_without_key += u64::from(keys == Keys::Optional && seen.has_key == Some(false));
+        self.untold += u64::from(keys == Keys::Optional && seen.has_key.is_none());
     }
 
-    /// Requests of which the log does not tell whether they had a key count neither way.
+    /// Where keys are required, a few requests without one are refused and nothing more; most of them are clients that
+    /// will fail. Where keys are optional, a single one runs unprotected.
     fn finding(&self) -> Option<Finding> {
         if self.unprotected > 0 {
             Some(Finding::Unprotected)
+        } else if self.without_key > self.with_key {
+            Some(Finding::MostlyWithoutKeys)
+        } else if self.ran_without_key > 0 {
+            Some(Finding::PartlyWithoutKeys)
         } else {
-            (self.without_key > self.with_key).then_some(Finding::MostlyWithoutKeys)
+            (self.untold > 0).then_some(Finding::KeysUnknown)
         }
     }
 }

@@ -50,7 +50,7 @@ pub enum Command {
 /// What to do with the configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Find everything that `hapax proxy` would refuse at start
+    /// Find what `hapax proxy` would refuse, except by its store and ports
     Check(Flags),
     /// Print every setting as it is in force
     Show {
@@ -109,8 +109,8 @@ pub struct Flags {
     /// sqlite:FILE, postgres:... [default: sqlite:hapax.db]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
-    /// Whose key: credential, header:NAME, jwt, ask, single
-    #[arg(long, value_name = "KIND")]
+    /// Whose key it is
+    #[arg(long, value_name = "KIND", help = "credential[:NAME], header:NAME, jwt, ask, single")]
     pub scope: Vec<String>,
     /// Requests without a credential share one scope
     #[arg(long)]

@@ -78,6 +78,15 @@ pub fn init(format: Format, filter: &str) -> Result<(), LogsError> {
     subscriber(style, filter, sink)?.try_init().map_err(|_| LogsError::Twice)
 }
 
+/// Whether [`init`] takes that filter.
+///
+/// # Errors
+///
+/// The filter cannot be read.
+pub fn check_filter(filter: &str) -> Result<(), LogsError> {
+    parse_filter(filter).map(|_| ())
+}
+
 /// A decided [`Format`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {

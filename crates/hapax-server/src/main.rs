@@ -1,17 +1,19 @@
 //! The binary `hapax`: reads the flags, loads the configuration, runs the command.
 //!
-//! It ends with 0 where all went well, 2 where flags or configuration are wrong, 1 otherwise; the operator's commands have
-//! more codes (`operate`). Left to others: everything else.
+//! It ends with 0 where all went well, 2 where flags or configuration are wrong, 1 otherwise, also where the proxy ended before
+//! everything that ran was recorded; the operator's commands have more codes (`operate`). Left to others: everything else.
 
 use std::error::Error;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser as _;
 use hapax_server::cli::{Cli, Command, ConfigCommand, Flags, Output, RoutesArgs};
 use hapax_server::config::{self, Config, ConfigErrors, Sources};
 use hapax_server::ledger::LedgerError;
 use hapax_server::ledger::args::LedgerArgs;
+use hapax_server::run::{Ended, Prepared};
 use hapax_server::store_files::StoreFileError;
 use hapax_server::store_files::args::StoreCommand;
 use hapax_server::{audit_routes, ledger, operate, run, store_files};
@@ -22,6 +24,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Flags or configuration are wrong; also the code for flags that do not exist.
 const EXIT_CONFIGURATION: u8 = 2;
+
+/// How long the process waits for threads that are still at work when all is done.
+const LAST_MOMENTS: Duration = Duration::from_millis(500);
 
 /// Why a command failed.
 enum Failure {
@@ -47,15 +52,20 @@ fn main() -> ExitCode {
 
 fn proxy(flags: &Flags) -> Result<ExitCode, Failure> {
     let sources = flags.sources(environment());
-    let config = load(&sources)?;
+    let (config, prepared) = prepared(&sources)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Other(error.into()))?;
-    runtime.block_on(run::proxy(config, sources)).map_err(|error| Failure::Other(error.into()))?;
-    Ok(ExitCode::SUCCESS)
+    let ended = runtime.block_on(run::proxy(config, prepared, sources));
+    // Whoever was told to end while a store was being opened does not wait for that.
+    runtime.shutdown_timeout(LAST_MOMENTS);
+    Ok(match ended.map_err(|error| Failure::Other(error.into()))? {
+        Ended::Complete => ExitCode::SUCCESS,
+        Ended::Early => ExitCode::FAILURE,
+    })
 }
 
 fn check(flags: &Flags) -> Result<ExitCode, Failure> {
-    let config = load(&flags.sources(environment()))?;
+    let (config, _) = prepared(&flags.sources(environment()))?;
     let mut text = String::new();
     for warning in config.warnings() {
         text.push_str(&format!("note: {warning}\n"));
@@ -88,6 +98,7 @@ fn reconcile(args: &LedgerArgs) -> Result<ExitCode, Failure> {
     runtime()?.block_on(ledger::command::run(args, environment(), &mut std::io::stdout())).map(ExitCode::from).map_err(
         |error| match error {
             LedgerError::Configuration(errors) => Failure::Configuration(errors),
+            error @ (LedgerError::Report(_) | LedgerError::ReportAfter(_)) => Failure::Other(error.into()),
             other => Failure::Usage(other.into()),
         },
     )
@@ -95,16 +106,28 @@ fn reconcile(args: &LedgerArgs) -> Result<ExitCode, Failure> {
 
 fn store(command: &StoreCommand) -> Result<ExitCode, Failure> {
     let done = runtime()?.block_on(store_files::command::run(command, environment()));
-    print(&done.map_err(|error| match error {
+    let done = done.map_err(|error| match error {
         StoreFileError::Configuration(errors) => Failure::Configuration(errors),
         error @ (StoreFileError::Usage(_) | StoreFileError::Missing(_)) => Failure::Usage(error.into()),
         other => Failure::Other(other.into()),
-    })?)
+    })?;
+    print(&done).map_err(|failure| match failure {
+        Failure::Other(error) => Failure::Other(format!("{error}; what was asked for is done").into()),
+        other => other,
+    })
 }
 
 /// For commands that do one thing and end.
 fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| Failure::Other(error.into()))
+}
+
+/// A configuration, and all that a start makes of it before it opens the store.
+fn prepared(sources: &Sources) -> Result<(Config, Prepared), Failure> {
+    let explained = config::explain(sources);
+    let config = explained.config.map_err(Failure::Configuration)?;
+    let prepared = run::prepare(&config, &explained.settings).map_err(Failure::Configuration)?;
+    Ok((config, prepared))
 }
 
 fn load(sources: &Sources) -> Result<Config, Failure> {
@@ -120,7 +143,9 @@ fn environment() -> Vec<(String, String)> {
 /// A reader that has gone away, as `head` does, is no failure.
 fn print(text: &str) -> Result<ExitCode, Failure> {
     match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Other(error.into())),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::Other(format!("the output cannot be written: {error}").into()))
+        }
         _ => Ok(ExitCode::SUCCESS),
     }
 }

@@ -110,6 +110,21 @@ fn a_backup_replaces_nothing_unless_told_to_and_never_the_store() {
     done(directory, &["backup", "taken.db", "--force"]);
     assert_eq!(records(&directory.join("taken.db")), 0);
     fails(directory, &["backup", "hapax.db", "--force"], 1, "this is the store itself");
+    assert_eq!(node.send(&pay("k")).status, 201);
+    std::os::unix::fs::symlink("hapax.db", directory.join("link.db")).unwrap();
+    std::os::unix::fs::symlink("hapax.db-wal", directory.join("link-to-log")).unwrap();
+    std::fs::hard_link(directory.join("hapax.db-wal"), directory.join("hard-link")).unwrap();
+    let parts = ["hapax.db-wal", "hapax.db-shm", "hapax.db-journal", "./hapax.db-wal", "link-to-log", "hard-link"];
+    for part in parts {
+        fails(directory, &["backup", part, "--force"], 1, "this is a part of the store");
+        let by_link = ["backup", part, "--force", "--store", "sqlite:link.db"];
+        fails(directory, &by_link, 1, "this is a part of the store");
+    }
+    fails(directory, &["backup", "link.db-wal", "--store", "sqlite:link.db"], 1, "this is a part of the store");
+    std::fs::write(directory.join("new.db-wal"), "of another file").unwrap();
+    fails(directory, &["backup", "new.db"], 1, "a log of another file lies beside this name");
+    assert_eq!(records(&directory.join("hapax.db")), 1);
+    assert!(node.send(&pay("k")).is_replay(), "nothing of the store was touched");
     fails(directory, &["backup", "missing/copy.db"], 1, "check its directory");
     fails(directory, &["backup", "copy.db", "--store", "sqlite:none.db"], 2, "there is no store at none.db");
     fails(directory, &["backup", "copy.db", "--store", "memory:"], 2, "keeps nothing");
@@ -294,6 +309,47 @@ fn what_stood_ready_in_the_backup_and_ran_since_does_not_run_again() {
     assert_eq!(node.ledger.executions("k").len(), 2);
 }
 
+#[test]
+fn another_applications_database_is_not_restored_over() {
+    let mut node = start(Kept::Sqlite);
+    assert_eq!(node.send(&pay("k")).status, 201);
+    done(node.hapax.dir(), &["backup", "copy.db"]);
+    node.hapax.terminate();
+    let app = node.hapax.dir().join("app.db");
+    Connection::open(&app).unwrap().execute_batch("CREATE TABLE orders (id TEXT)").unwrap();
+    let restore = ["restore", "copy.db", "--store", "sqlite:app.db"];
+    fails(node.hapax.dir(), &restore, 1, "another application's database");
+    let orders: i64 =
+        Connection::open(&app).unwrap().query_row("SELECT count(*) FROM orders", [], |row| row.get(0)).unwrap();
+    assert_eq!(orders, 0, "the table is still there");
+    assert_eq!(files(&node, "app.db").len(), 1, "and nothing beside it");
+}
+
+/// In the lost time somebody may have said that it did not happen, and an attempt may have followed.
+#[test]
+fn what_was_unknown_in_the_backup_is_in_doubt_since_the_restore() {
+    let mut node = start(Kept::Sqlite);
+    node.ledger.next("k", Behaviour::ResetBeforeHead);
+    assert_eq!(node.send(&pay("k")).status, 504);
+    done(node.hapax.dir(), &["backup", "copy.db"]);
+    let before = doubted_since(&node);
+    node.hapax.terminate();
+    let said = done(node.hapax.dir(), &["restore", "copy.db"]);
+    assert!(!said.contains("stood ready"), "{said}");
+    let since = doubted_since(&node);
+    assert!(since > before, "{since:?} {before:?}");
+    assert!(since >= restored_at(&said), "{since:?} {said}");
+}
+
+fn doubted_since(node: &Node) -> Timestamp {
+    let mut show = Command::new(env!("CARGO_BIN_EXE_hapax"));
+    show.args(["keys", "show", "k", "--output", "json"]).current_dir(node.hapax.dir()).env_clear();
+    let output = show.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    moment::read(shown["doubted_since"].as_str().unwrap()).unwrap()
+}
+
 on_both_stores! {
     a_fence_is_raised_shown_and_lifted
     a_fence_is_not_raised_or_lifted_without_what_it_needs
@@ -317,7 +373,8 @@ fn a_fence_is_raised_shown_and_lifted(kept: Kept) {
     assert_eq!(fence(&["--show"]), said);
     let wider = fence(&["--raise", "--since", "2024-11-15", "--reason", "earlier still"]);
     assert!(wider.contains("from 2024-11-15T00:00:00.000Z"), "{wider}");
-    assert!(fence(&["--lift", "--reason", "compared with the ledger"]).starts_with("The fence is lifted."));
+    let lifted = fence(&["--lift", "--reason", "compared with the ledger"]);
+    assert!(lifted.starts_with("The fence is lifted.") && lifted.contains("stay unknown until"), "{lifted}");
     assert_eq!(fence(&["--show"]), "No fence stands.\n");
     assert_eq!(fence(&["--lift", "--reason", "again"]), "No fence stands; nothing to lift.\n");
     fence(&["--raise", "--since", "2024-11-15", "--reason", "drill", "--as", "ana of the night shift"]);

@@ -6,10 +6,12 @@ mod node;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use hapax_testkit::hapax::Hapax;
 use hapax_testkit::ledger::{Answer, Behaviour, Ledger};
 use hapax_testkit::raw_http::{Request, Response, request};
+use hapax_testkit::wait::until;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
 use node::refused;
 
@@ -89,6 +91,38 @@ fn an_endpoint_names_the_tenant_and_may_refuse_a_replay() {
     assert_eq!(refused(&failed), (503, "scope-unavailable".into()), "fails closed");
     assert!(failed.header("retry-after").is_some());
     assert_eq!(ledger.executions("k").len(), 2);
+}
+
+#[test]
+fn who_waits_for_an_answer_is_asked_about_when_it_comes() {
+    let (ledger, doorman) = (Ledger::start(), Ledger::start());
+    let says = |status: u16| {
+        let headers = vec![("X-Tenant".to_owned(), "acme".to_owned())];
+        Behaviour::Answer(Answer { status, headers, ..Answer::default() })
+    };
+    doorman.on("*", says(200));
+    let config =
+        format!("scope = [\"ask\"]\n[ask]\nurl = \"{}/whoami\"\n[defaults]\nreplay_check = \"ask\"\n", doorman.url());
+    let hapax = Hapax::builder(env!("CARGO_BIN_EXE_hapax"))
+        .with_upstream(&ledger.url())
+        .with_scope("")
+        .with_config(&config)
+        .start();
+    let address = hapax.address();
+    let send = move |prefer: &str| {
+        let request = post("k").header("Authorization", "Bearer opaque").header("Prefer", prefer);
+        std::thread::spawn(move || request.send(address))
+    };
+    ledger.hold("k");
+    let first = send("wait=0");
+    ledger.wait_until_received("k");
+    let waiting = send("wait=9");
+    until("a retry waits", Duration::from_secs(20), || hapax.metric("hapax_waiters") >= 1.0);
+    doorman.on("*", says(403));
+    ledger.release("k");
+    assert_eq!(first.join().unwrap().status, 201);
+    assert_eq!(refused(&waiting.join().unwrap()), (403, "replay-refused".into()));
+    ledger.assert_once("k");
 }
 
 #[test]

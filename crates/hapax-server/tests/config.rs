@@ -13,6 +13,8 @@ mod papers;
 mod policies;
 #[path = "config/precedence.rs"]
 mod precedence;
+#[path = "config/prepared.rs"]
+mod prepared;
 #[path = "config/probes.rs"]
 mod probes;
 #[path = "config/refusals.rs"]

@@ -34,12 +34,14 @@ on_both_stores! {
     each_status_means_what_the_contract_says
     stored_server_errors_in_the_stripe_dialect
     observed_requests_are_neither_refused_nor_replayed
+    observed_requests_count_as_what_they_would_have_come_to
     the_service_sees_key_and_attempt
     cookies_dates_and_rates_are_not_replayed
     safe_methods_pass_and_routes_may_protect_others
     ambiguous_paths_and_overridden_methods_are_protected
     keys_per_route
     cross_origin_refusals_and_replays_can_be_read
+    replays_mix_no_origins
     refusals_name_the_request_and_show_no_secret
 }
 
@@ -177,6 +179,8 @@ fn retry_while_running_may_be_accepted_or_wait(kept: Kept) {
     let first = hold(&node, "k");
     let retry = node.send(&pay("k"));
     assert_eq!((retry.status, retry.header("retry-after")), (202, Some("1")));
+    let waited = node.send(&pay("k").header("Prefer", "respond-async, wait=1"));
+    assert_eq!((waited.status, waited.header("retry-after")), (202, Some("1")), "after the wait, too");
     node.ledger.release("k");
     first.join().unwrap();
     let node =
@@ -218,6 +222,11 @@ fn retry_before_the_next_attempt_is_due(kept: Kept) {
     assert_eq!(refused(&retry), (409, "in-progress".into()));
     let after: u32 = retry.header("retry-after").unwrap().parse().unwrap();
     assert!((590..=600).contains(&after), "{after}");
+    assert!(
+        retry.json()["detail"].as_str().unwrap().starts_with("nothing runs under this key now"),
+        "{}",
+        retry.text()
+    );
     node.ledger.assert_once("k");
 }
 
@@ -299,6 +308,11 @@ fn too_many_new_keys_while_retries_are_spared(kept: Kept) {
     });
     assert!(refusals.count() >= 10);
     assert!(node.send(&pay("known")).is_replay(), "a known key is spared");
+    until("retries leave the next new key its turn", Duration::from_secs(20), || {
+        let known = node.send(&unkeyed("{}").header("Idempotency-Key", "known"));
+        assert_eq!(refused(&known), (422, "key-reused".into()));
+        node.send(&pay("next")).status == 201
+    });
     let bob =
         request("POST", "/payments").header("Authorization", "Bearer bob").header("Idempotency-Key", "b").body("{}");
     assert_eq!(node.send(&bob).status, 201, "and so is another caller");
@@ -349,6 +363,32 @@ fn observed_requests_are_neither_refused_nor_replayed(kept: Kept) {
     });
 }
 
+fn observed_requests_count_as_what_they_would_have_come_to(kept: Kept) {
+    let node = start_with(kept, |builder| builder.with_arg("--observe").with_flag("--keys", "optional"));
+    let observed = |outcome: &str| node.hapax.metric(&format!("hapax_observed_total{{outcome=\"{outcome}\"}}"));
+    assert_eq!(node.send(&unkeyed("{}")).status, 201);
+    assert_eq!((observed("key-missing"), node.hapax.metric("hapax_unprotected_total")), (0.0, 1.0));
+    // The end is recorded beside the answer: a retry that comes sooner finds the first one running.
+    let send_until = |key: &str, outcome: &str| {
+        until(outcome, Duration::from_secs(20), || {
+            node.send(&pay(key));
+            observed(outcome) >= 1.0
+        });
+    };
+    node.ledger.on("busy", Behaviour::answer(503, ""));
+    send_until("busy", "retried");
+    node.ledger.on("lost", Behaviour::Drop);
+    send_until("lost", "unknown");
+    assert_eq!(observed("replayed"), 0.0, "neither is replayed");
+    assert_eq!(observed("created"), 2.0, "the first of each");
+    send_until("done", "replayed");
+    let mut conn = Conn::open(node.hapax.address());
+    let half = pay("half");
+    conn.write_part(&half, half.bytes().len() - 5);
+    conn.half_close();
+    assert_eq!(refused(&conn.read_response().unwrap()), (400, "body-incomplete".into()));
+}
+
 fn the_service_sees_key_and_attempt(kept: Kept) {
     let node = start(kept);
     node.ledger.next("k", Behaviour::answer(503, ""));
@@ -397,8 +437,13 @@ fn ambiguous_paths_and_overridden_methods_are_protected(kept: Kept) {
     for path in ["/pay", "//pay", "/./pay", "/x/../pay", "/%70ay", "/x/%2e%2e/pay", "/pay/", "/pay?a=1"] {
         assert_eq!(refused(&node.send(&request("POST", path).body("{}"))), (400, "key-missing".into()), "{path}");
     }
-    let overridden = request("GET", "/pay").header("X-HTTP-Method-Override", "PATCH");
-    assert_eq!(refused(&node.send(&overridden)), (400, "key-missing".into()));
+    for path in ["/pay;v=1", "/x/..;/pay", "/x/..%2Fpay", "/pay%2f", "/x//..//%70ay"] {
+        assert_eq!(refused(&node.send(&request("POST", path).body("{}"))), (400, "key-missing".into()), "{path}");
+    }
+    for (method, asked) in [("GET", "PATCH"), ("POST", "FOO"), ("POST", "LINK"), ("POST", "CONNECT"), ("post", "")] {
+        let overridden = request(method, "/pay").header("X-HTTP-Method-Override", asked);
+        assert_eq!(refused(&node.send(&overridden)), (400, "key-missing".into()), "{method} {asked}");
+    }
 }
 
 fn keys_per_route(kept: Kept) {
@@ -408,6 +453,9 @@ fn keys_per_route(kept: Kept) {
         node.send(&base.body("{}"))
     };
     assert_eq!((to("/one").is_replay(), to("/two").is_replay(), to("/one").is_replay()), (false, false, true));
+    for spelling in ["/%6fne", "//one", "/one/", "/./one", "/one;v=1"] {
+        assert_eq!(refused(&to(spelling)), (422, "key-reused".into()), "{spelling}");
+    }
     assert_eq!(node.ledger.executions("k").len(), 2);
 }
 
@@ -425,6 +473,36 @@ fn cross_origin_refusals_and_replays_can_be_read(kept: Kept) {
     assert_eq!(allowed(&replay).as_deref(), Some("https://shop.example"));
     let evil = node.send(&pay("k").header("Origin", "https://evil.example"));
     assert_eq!(allowed(&evil), None);
+    node.ledger.on("cut", Behaviour::Drop);
+    let doubt = node.send(&pay("cut").header("Origin", "https://shop.example"));
+    assert_eq!(refused(&doubt), (504, "outcome-unknown".into()));
+    assert_eq!(allowed(&doubt).as_deref(), Some("https://shop.example"));
+    node.ledger.refuse(true);
+    for request in [pay("new"), request("GET", "/things")] {
+        let unreachable = node.send(&request.header("Origin", "https://shop.example"));
+        assert_eq!(refused(&unreachable), (502, "upstream-unreachable".into()));
+        assert_eq!(allowed(&unreachable).as_deref(), Some("https://shop.example"));
+    }
+}
+
+fn replays_mix_no_origins(kept: Kept) {
+    let config = "[cors]\norigins = [\"https://shop.example\"]\ncredentials = false\n";
+    let node = start_with(kept, |builder| builder.with_config(config));
+    let fields = [
+        ("Access-Control-Allow-Origin", "https://other.example"),
+        ("Access-Control-Allow-Credentials", "true"),
+        ("Access-Control-Expose-Headers", "X-Total"),
+    ];
+    let headers = fields.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    node.ledger.on("k", Behaviour::Answer(Answer { status: 201, headers, ..Answer::default() }));
+    let send = || node.send(&pay("k").header("Origin", "https://shop.example"));
+    let (first, replay) = (send(), send());
+    assert_eq!(first.header("access-control-allow-credentials"), Some("true"), "the upstream's own");
+    assert!(replay.is_replay());
+    assert_eq!(replay.all("access-control-allow-origin"), ["https://shop.example"]);
+    assert_eq!(replay.header("access-control-allow-credentials"), None);
+    let exposed = replay.header("access-control-expose-headers").unwrap();
+    assert!(exposed.starts_with("X-Total, idempotent-replayed"), "{exposed}");
 }
 
 fn refusals_name_the_request_and_show_no_secret(kept: Kept) {

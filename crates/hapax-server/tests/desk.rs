@@ -27,7 +27,7 @@ use hapax_testkit::postgres::{Database, Server};
 struct Rig {
     store: AnyStore,
     desk: Direct,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
     _database: Option<Database>,
 }
 
@@ -54,7 +54,7 @@ async fn rig(kept: Kept) -> Rig {
             AnyStore::Postgres(hapax_postgres::Postgres::open(&options).await.unwrap())
         }
     };
-    Rig { desk: Direct::new(store.clone()), store, _directory: directory, _database: database }
+    Rig { desk: Direct::new(store.clone()), store, directory, _database: database }
 }
 
 macro_rules! on_every_store {
@@ -82,6 +82,7 @@ on_every_store! {
     a_stale_view_changes_nothing
     a_key_that_several_callers_have_must_be_named_with_its_scope
     a_record_is_named_by_its_label
+    a_label_is_found_although_some_key_contains_its_text
     what_is_said_is_checked_first
     a_purge_takes_away_what_it_was_shown
     an_id_is_purged_or_says_why_not
@@ -194,7 +195,8 @@ async fn anything_that_is_pasted_is_found(rig: Rig) {
     let completed = rig.completed("alice", "order-18", &[("request-id", "aaaa51cc9fc32cae")]).await;
     let other = rig.completed("bob", "b-%_'\"1", &[("payment", "pay_2")]).await;
     assert_eq!(rig.find("order-17").await, [unknown.as_str()]);
-    assert_eq!(rig.find(" order-18\n").await, [completed.as_str()]);
+    assert_eq!(rig.find("order-18").await, [completed.as_str()]);
+    assert_eq!(rig.find(" order-18\n").await, [""; 0], "blanks are a part of a key");
     assert_eq!(rig.find("order-").await, [unknown.as_str(), completed.as_str()], "what is unfinished comes first");
     assert_eq!(rig.find("bob").await, [other.as_str()]);
     assert_eq!(rig.find(&unknown).await, [unknown.as_str()]);
@@ -428,6 +430,29 @@ async fn a_key_that_several_callers_have_must_be_named_with_its_scope(rig: Rig) 
     assert!(!rig.say(&by_key("k-2", Some("carol"))).await.unwrap().0);
 }
 
+#[tokio::test]
+async fn one_that_cannot_be_read_is_named_where_it_may_be_meant() {
+    let rig = rig(Kept::Sqlite).await;
+    rig.unknown("alice", "k-1", &[]).await;
+    let bobs = rig.unknown("bob", "k-1", &[("payment", "pay_1")]).await;
+    let file = rusqlite::Connection::open(rig.directory.path().join("hapax.db")).unwrap();
+    file.execute("UPDATE hapax_record SET data = data || x'00' WHERE scope = 'bob'", []).unwrap();
+    let by_key = |key: &str, scope: Option<&str>| ResolutionRequest {
+        id: None,
+        key: Some(key.into()),
+        scope: scope.map(str::to_owned),
+        ..said("", "happened")
+    };
+    let (kind, message) = refused(rig.say(&by_key("k-1", None)).await);
+    assert_eq!((kind, message.contains(&bobs)), (DeskErrorKind::Conflict, true), "{message}");
+    let (kind, message) = refused(rig.say(&by_key("k-1", Some("bob"))).await);
+    assert_eq!((kind, message.contains("damaged")), (DeskErrorKind::Conflict, true), "{message}");
+    let by_label = ResolutionRequest { id: None, label: Some("payment=pay_1".into()), ..said("", "happened") };
+    let (kind, message) = refused(rig.say(&by_label).await);
+    assert_eq!((kind, message.contains(&bobs)), (DeskErrorKind::NotFound, true), "{message}");
+    assert!(rig.say(&by_key("k-1", Some("alice"))).await.unwrap().0);
+}
+
 async fn a_record_is_named_by_its_label(rig: Rig) {
     rig.unknown("alice", "k-1", &[("payment", "pay_1")]).await;
     rig.unknown("alice", "k-2", &[("payment", "pay_2")]).await;
@@ -438,6 +463,20 @@ async fn a_record_is_named_by_its_label(rig: Rig) {
     assert_eq!(refused(rig.say(&by_label("payment=pay_2")).await).0, DeskErrorKind::Several);
     assert_eq!(refused(rig.say(&by_label("payment=pay_3")).await).0, DeskErrorKind::NotFound);
     assert_eq!(refused(rig.say(&by_label("pay_1")).await).0, DeskErrorKind::Invalid);
+}
+
+async fn a_label_is_found_although_some_key_contains_its_text(rig: Rig) {
+    let labelled = rig.completed("alice", "k-1", &[("order", "17")]).await;
+    let longer = rig.unknown("alice", "order-17-a", &[]).await;
+    let finished = rig.completed("alice", "order-17-b", &[]).await;
+    for limit in [1, 10] {
+        let filter = Filter { find: Some("17".into()), ..Filter::default() };
+        let found: BTreeSet<_> = rig.all(&filter, limit).await.into_iter().collect();
+        assert_eq!(found, BTreeSet::from([labelled.clone(), longer.clone(), finished.clone()]), "by {limit}");
+    }
+    // Whoever pasted a whole key meant that record.
+    rig.completed("alice", "k-2", &[("order", "order-17-a")]).await;
+    assert_eq!(rig.find("order-17-a").await, [longer.as_str()]);
 }
 
 async fn what_is_said_is_checked_first(rig: Rig) {
@@ -591,8 +630,7 @@ async fn the_status_counts_and_judges(rig: Rig) {
 async fn the_status_judges_no_age_by_a_clock_that_is_not_trusted() {
     let clock = FakeClock::default();
     let store = AnyStore::Memory(Arc::new(Memory::new(clock.clone())));
-    let rig =
-        Rig { desk: Direct::new(store.clone()), store, _directory: tempfile::tempdir().unwrap(), _database: None };
+    let rig = Rig { desk: Direct::new(store.clone()), store, directory: tempfile::tempdir().unwrap(), _database: None };
     rig.unknown("alice", "unknown", &[]).await;
     rig.claim(&address("http", "alice", "running"), &[]).await;
     clock.advance_ms(3_600_000);

@@ -5,6 +5,7 @@
 
 mod proxied;
 
+use hapax_server::proxy::{ListenOptions, UpstreamOptions};
 use proxied::{Ledger, Message, Proxy, SOON, Wire, code, impatient, proxy, proxy_with};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -27,6 +28,11 @@ async fn refused(request: &str) -> Message {
     assert_eq!(answer.field("connection"), Some("close"), "{answer:?}");
     assert!(client.is_closed().await, "after {request:?}");
     assert!(ledger.seen().is_empty(), "{:?}", ledger.seen());
+    let document: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    let error = serde_json::json!({
+        "type": "idempotency_error", "code": code(&answer), "message": document["detail"],
+    });
+    assert_eq!(document["error"], error, "for SDKs that look for it");
     answer
 }
 
@@ -187,7 +193,7 @@ async fn a_trailer_that_speaks_of_framing_is_refused() {
 #[tokio::test]
 async fn a_body_that_was_announced_but_never_comes_is_given_up() {
     let ledger = Ledger::start().await;
-    let proxy = proxy_with(ledger.addr, impatient(), hapax_server::proxy::UpstreamOptions::default()).await;
+    let proxy = proxy_with(ledger.addr, impatient(), UpstreamOptions::default()).await;
     let mut client = Wire::connect(proxy.addr).await;
     client.send(post("Content-Length: 5\r\nExpect: 100-continue\r\n")).await;
     assert_eq!(client.head().await.unwrap().first_line(), "HTTP/1.1 100 Continue");
@@ -245,6 +251,16 @@ async fn two_hosts_are_refused_and_so_is_none() {
         let answer = refused(request).await;
         assert_eq!((answer.status(), code(&answer).as_str()), (400, "bad-host"), "{request:?}");
     }
+}
+
+#[tokio::test]
+async fn a_malformed_host_is_refused() {
+    for host in ["a b", "a/b", "a,b", "[::1", "a:b", "user@a", ""] {
+        let answer = refused(&format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+        assert_eq!((answer.status(), code(&answer).as_str()), (400, "bad-host"), "{host}");
+    }
+    let answer = refused("GET http://user@a/ HTTP/1.1\r\nHost: user@a\r\n\r\n").await;
+    assert_eq!((answer.status(), code(&answer).as_str()), (400, "bad-host"));
 }
 
 #[tokio::test]
@@ -401,6 +417,51 @@ async fn a_hundred_fields_are_passed_on() {
     assert_eq!(client.answer().await.status(), 200);
     assert_eq!(ledger.only().fields("x").len(), 99);
     assert!(client.is_in_step().await);
+}
+
+/// A proxy whose operator wants more than hyper's own limits.
+async fn generous() -> (Ledger, Proxy, Wire<TcpStream>) {
+    let ledger = Ledger::start().await;
+    let options = ListenOptions { fields_max: 300, head_bytes_max: 1024 * 1024, ..ListenOptions::default() };
+    let proxy = proxy_with(ledger.addr, options, UpstreamOptions::default()).await;
+    let client = Wire::connect(proxy.addr).await;
+    (ledger, proxy, client)
+}
+
+#[tokio::test]
+async fn as_many_fields_are_passed_on_as_the_operator_allows() {
+    let (ledger, _proxy, mut client) = generous().await;
+    let fields = |count: usize| (1..count).map(|at| format!("X-{at}: {at}\r\n")).collect::<String>();
+    client.send(format!("GET /a HTTP/1.1\r\nHost: a\r\n{}\r\n", fields(300))).await;
+    assert_eq!(client.answer().await.text(), "GET /a");
+    assert_eq!(ledger.only().field("x-299"), Some("299"));
+    client.send(format!("GET /b HTTP/1.1\r\nHost: a\r\n{}\r\n", fields(301))).await;
+    assert_eq!(code(&client.answer().await), "head-too-large");
+}
+
+#[tokio::test]
+async fn more_fields_than_a_map_holds_are_refused_whatever_the_operator_allows() {
+    let ledger = Ledger::start().await;
+    let options = ListenOptions { fields_max: 1_000_000, head_bytes_max: 1024 * 1024, ..ListenOptions::default() };
+    let proxy = proxy_with(ledger.addr, options, UpstreamOptions::default()).await;
+    let mut client = Wire::connect(proxy.addr).await;
+    let fields = |count: usize| (1..count).map(|at| format!("X-{at}: {at}\r\n")).collect::<String>();
+    client.send(format!("GET /a HTTP/1.1\r\nHost: a\r\n{}\r\n", fields(10_000))).await;
+    assert_eq!(client.answer().await.text(), "GET /a");
+    client.send(format!("GET /b HTTP/1.1\r\nHost: a\r\n{}\r\n", fields(40_000))).await;
+    assert_eq!(code(&client.answer().await), "head-too-large");
+}
+
+#[tokio::test]
+async fn as_large_a_head_is_passed_on_as_the_operator_allows() {
+    let (ledger, _proxy, mut client) = generous().await;
+    let sent = |bytes: usize| format!("GET /a HTTP/1.1\r\nHost: a\r\nX-Long: {}\r\n\r\n", "x".repeat(bytes));
+    let most = 1024 * 1024 - sent(0).len();
+    client.send(sent(most)).await;
+    assert_eq!(client.answer().await.text(), "GET /a");
+    assert_eq!(ledger.only().field("x-long").map(str::len), Some(most));
+    let _ = client.stream.write_all(sent(most + 1).as_bytes()).await;
+    assert_eq!(code(&client.answer().await), "head-too-large");
 }
 
 #[tokio::test]

@@ -18,6 +18,8 @@ const SEVERAL: &str = "the field came more than once with different values; send
 const COMMA: &str = "a bare key with a comma could be two keys; put it in quotes, or send one key";
 const QUOTES: &str =
     "the quotes are not balanced, or an escape is not one of \\\" and \\\\; send \"key\" or the bare key";
+const AFTER_QUOTES: &str =
+    "what follows the closing quote is no parameter such as ;x=1, whose name is lower-case; send \"key\" alone";
 const NOT_ASCII: &str = "the key has a character that is not printable ASCII; use letters, digits and hyphens";
 const NOT_A_STRING: &str = "the value is not a string; send \"key\" in quotes, or a bare key";
 const NOT_QUOTED: &str = "this route asks for a structured string; put the key in double quotes";
@@ -210,9 +212,10 @@ fn input_07_an_unquoted_key_is_refused_where_the_syntax_is_strict() {
 #[test]
 fn input_08_unbalanced_quotes_are_refused() {
     let node = start();
-    for key in ["\"a", "\"", "a\"", "a\"b", "\"a\"b", "\"a\" \"b\"", "\"a\\\""] {
+    for key in ["\"a", "\"", "a\"", "a\"b", "\"a\" \"b\"", "\"a\\\""] {
         assert_malformed(&node, key.as_bytes(), QUOTES);
     }
+    assert_malformed(&node, b"\"a\"b", AFTER_QUOTES);
 }
 
 #[test]
@@ -386,6 +389,7 @@ fn input_27_items_of_another_type_are_refused() {
     let node = start();
     for key in ["?1", "?0", ":aGFwYXg=:", "@1659578233", "%\"a\"", "(a b)"] {
         assert_malformed(&node, key.as_bytes(), NOT_A_STRING);
+        assert_malformed(&node, format!("{key};a=1").as_bytes(), NOT_A_STRING);
     }
 }
 
@@ -395,6 +399,9 @@ fn input_28_parameters_are_not_part_of_a_quoted_key() {
     assert_one_key(&node, &["\"a\";x=1", "\"a\"", "a", "\"a\";y"]);
     // Without quotes nobody can tell where they begin.
     assert_one_key(&node, &["a;x=1"]);
+    for key in ["\"a\";X=1", "\"a\";x=", "\"a\";"] {
+        assert_malformed(&node, key.as_bytes(), AFTER_QUOTES);
+    }
 }
 
 #[test]
@@ -585,6 +592,34 @@ fn input_63_a_form_with_another_boundary_is_another_request() {
 }
 
 #[test]
+fn input_63_a_form_with_another_boundary_is_the_same_request_where_bodies_do_not_count() {
+    let node = start_with("[defaults]\nfingerprint = \"ignored\"\n");
+    let form = |boundary: &str| {
+        post("/payments", &format!("multipart/form-data; boundary={boundary}"), format!("--{boundary}--\r\n"))
+    };
+    assert_eq!(node.send(&form("x")).status, 201);
+    assert!(node.send(&form("y")).is_replay());
+}
+
+#[test]
+fn the_spelling_of_a_host_does_not_count() {
+    let node = start();
+    let to = |host: &str| {
+        let head = format!("POST /payments HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer alice-secret\r\n");
+        let mut conn = Conn::open(node.hapax.address());
+        conn.write(format!("{head}Idempotency-Key: k\r\nContent-Length: 0\r\n\r\n").as_bytes());
+        conn.read_response().expect("an answer")
+    };
+    assert_eq!(to("shop.example").status, 201);
+    for same in ["SHOP.example", "shop.example:80", "Shop.Example:80"] {
+        assert!(to(same).is_replay(), "{same}");
+    }
+    for other in ["shop.example:443", "shop.example:8080", "shop2.example"] {
+        assert_eq!(to(other).problem().as_deref(), Some("key-reused"), "{other}");
+    }
+}
+
+#[test]
 fn input_64_an_empty_body_is_an_absent_one() {
     let absent = request("POST", "/payments")
         .header("Authorization", "Bearer alice-secret")
@@ -667,10 +702,14 @@ fn input_69_a_body_of_malformed_chunks_is_refused_and_nothing_is_run() {
     let node = start();
     let head = "POST /payments HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice-secret\r\n\
                 Idempotency-Key: k\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let mut conn = Conn::open(node.hapax.address());
-    conn.write(format!("{head}5\r\nhello\r\nnot a size\r\n").as_bytes());
-    assert_problem(&conn.read_response().expect("a refusal"), 400, "body-incomplete", INCOMPLETE);
-    conn.expect_closed();
+    let malformed = ["not a size\r\n", "0\r\nContent-Length: 5\r\n\r\n", "0\r\nIdempotency-Key: b\r\n\r\n"];
+    for rest in malformed {
+        let mut conn = Conn::open(node.hapax.address());
+        conn.write(format!("{head}5\r\nhello\r\n{rest}").as_bytes());
+        let cause = "the body's chunks or trailers are malformed; nothing was run; send a well-formed request";
+        assert_problem(&conn.read_response().expect("a refusal"), 400, "bad-framing", cause);
+        conn.expect_closed();
+    }
     assert!(node.ledger.all().is_empty());
 }
 

@@ -91,6 +91,8 @@ on_both_stores! {
     a_label_finds_the_record_and_a_nested_value_the_row
     the_same_key_of_two_callers_is_told_apart_by_scope_only
     malformed_rows_are_named_and_the_rest_goes_on
+    keys_and_labels_are_compared_letter_by_letter
+    a_row_about_an_earlier_attempt_does_not_let_a_later_one_run_again
 }
 
 fn a_ledger_that_agrees_ends_with_0(kept: Kept) {
@@ -350,6 +352,72 @@ fn malformed_rows_are_named_and_the_rest_goes_on(kept: Kept) {
     assert_eq!((ended.code, lines), (Some(1), vec![2, 3, 4, 5]));
     let text = reconcile(&node, "p.ndjson", ndjson, &["--match", "key=key"]);
     assert!(text.stdout.contains("line 2: the line is not JSON"), "{}", text.stdout);
+}
+
+fn keys_and_labels_are_compared_letter_by_letter(kept: Kept) {
+    let config = "[[route]]\npath = \"/payments\"\nlabels = { order = \"request:/order\" }\n";
+    let node = start_with(kept, |builder| builder.with_config(config));
+    // The keys are `pay 7 `, `"pay 8"` and `pay-9`.
+    let sent = [(r#""pay 7 ""#, " o-7 "), (r#""\"pay 8\"""#, "\"o-8\""), ("pay-9", "o-9")];
+    let pay = |(field, order): (&str, &str)| {
+        let body = serde_json::json!({ "order": order }).to_string();
+        node.send(&node::unkeyed(&body).header("Idempotency-Key", field)).status
+    };
+    for one in sent {
+        node.ledger.next("*", Behaviour::Drop);
+        assert_eq!(pay(one), 504);
+    }
+    let whole = ["--absent-means-did-not-happen", "--since", "1h", "--until", "0s"];
+    let of = |name: &str, ledger: &str, by: &str, more: &[&str]| {
+        let by = ["--match", by, "--output", "json"];
+        let ended = reconcile(&node, name, ledger, &with(&[&by, &STATUS, &whole, more]));
+        let mut found = ended.found();
+        found.retain(|(kind, _, _)| kind != "not-here");
+        found.sort_by_key(|(_, key, _)| key.trim_matches('"').to_owned());
+        found.into_iter().map(|(kind, key, line)| format!("{kind} {key:?} {}", line.unwrap_or(0))).collect::<Vec<_>>()
+    };
+    let expected = |kind: &str| {
+        let named = [("pay 7 ", 2), ("\"pay 8\"", 3), ("pay-9", 4)];
+        named.map(|(key, line)| format!("{kind} {key:?} {line}")).to_vec()
+    };
+    // What is almost the same decides nothing, and is not absent.
+    let almost = "key,status\npay 7,paid\npay 8,paid\nPAY-9,paid\n";
+    assert_eq!(of("p.csv", almost, "key=key", &APPLY), expected("undecided"));
+    let almost = "order,status\no-7,paid\no-8,paid\n\"\"\"o-9\"\"\",paid\n";
+    assert_eq!(of("p.csv", almost, "label:order=order", &APPLY), expected("undecided"));
+    // Just that text does.
+    let labels = "order,status\n o-7 ,paid\n\"\"\"o-8\"\"\",paid\no-9,paid\n";
+    assert_eq!(of("p.csv", labels, "label:order=order", &[]), expected("decidable"));
+    // Quotation marks and padding around a key may be the export's, where no key here has them.
+    let keys = [r#"{"key":"pay 7 "}"#, r#"{"key":"\"pay 8\""}"#, r#"{"key":" \"pay-9\""}"#];
+    let keys = format!("\n{}\n", keys.join("\n").replace('}', ",\"status\":\"paid\"}"));
+    assert_eq!(of("p.ndjson", &keys, "key=key", &APPLY), expected("resolved"));
+    assert_eq!(sent.map(pay), [201; 3]);
+    assert_eq!(node.ledger.all().len(), 3, "nothing ran again");
+}
+
+fn a_row_about_an_earlier_attempt_does_not_let_a_later_one_run_again(kept: Kept) {
+    let node = start(kept);
+    let counts = |ledger: &str, more: &[&str]| {
+        let ended = reconcile(&node, "p.csv", ledger, &with(&[&BY_KEY, &STATUS, &APPLY, more]));
+        let counts = ended.json()["counts"].clone();
+        (counts["undecided"].as_u64().unwrap(), counts["resolved"].as_u64().unwrap())
+    };
+    let timed = ["--time", "at"];
+    lose_answer(&node, "k");
+    let old = "key,status,at\nk,void,2024-11-16T12:00:00Z\n";
+    assert_eq!(counts(old, &timed), (1, 0), "it was not even sent by then");
+    node.ledger.assert_once("k");
+    assert_eq!(counts(old, &[]), (0, 1), "nobody says that it is old, and there was one attempt");
+    lose_answer(&node, "k");
+    assert_eq!(node.ledger.executions("k").len(), 2);
+    assert_eq!(counts(old, &[]), (1, 0), "it may be about the first attempt");
+    assert_eq!(counts(old, &timed), (1, 0));
+    assert_eq!(refused(&node.send(&pay("k"))), (409, "outcome-unknown".to_owned()));
+    assert_eq!(node.ledger.executions("k").len(), 2, "nothing ran again");
+    let late = "key,status,at\nk,void,2024-11-16T12:00:00Z\nk,void,2999-01-01\n";
+    assert_eq!(counts(late, &timed), (0, 1));
+    assert_eq!(node.send(&pay("k")).status, 201);
 }
 
 #[test]

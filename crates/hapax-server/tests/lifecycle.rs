@@ -97,7 +97,7 @@ fn what_outlives_the_drain_time_is_left_to_its_lease(kept: Kept) {
     let mut node = start_with(kept, |builder| builder.with_config(&config));
     let first = hold(&node, "k");
     let begun = Instant::now();
-    node.hapax.terminate();
+    assert_eq!(node.hapax.terminate(), Some(1), "not everything went well");
     assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
     assert!(node.hapax.stderr().contains("ended before everything was recorded"), "{}", node.hapax.stderr());
     assert!(first.join().unwrap().is_err(), "the connection is cut: there is no answer to give");
@@ -112,7 +112,7 @@ fn a_second_sigterm_ends_it_at_once(kept: Kept) {
     let begun = Instant::now();
     let code = node.hapax.terminate();
     assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
-    assert!(code.is_some(), "it ends by itself, and not by the signal");
+    assert_eq!(code, Some(1), "it ends by itself, and not by the signal");
     assert!(node.hapax.stderr().contains("leases are left to lapse"), "{}", node.hapax.stderr());
     assert!(first.join().unwrap().is_err());
     assert_unknown_and_never_run_again(&mut node);
@@ -278,6 +278,81 @@ fn sighup_names_the_settings_that_need_a_restart() {
     assert_eq!(node.send(&unkeyed("{}")).status, 201);
 }
 
+#[test]
+fn sighup_without_the_file_keeps_the_old_policies_and_says_so() {
+    let mut node = start_with(Kept::Sqlite, |builder| builder.with_config("[defaults]\nrequired = false\n"));
+    std::fs::remove_file(node.hapax.dir().join("hapax.toml")).unwrap();
+    node.hapax.hup();
+    assert!(node.hapax.line_with("hapax.toml").contains("does not exist"));
+    node.hapax.line_with("the old one stays in force");
+    assert_eq!(node.send(&unkeyed("{}")).status, 201, "a key is still optional");
+}
+
+/// A store that does not answer is no reason to wait for it.
+#[test]
+fn a_process_that_is_told_to_end_while_it_starts_ends() {
+    let (ledger, silent) = (Ledger::start(), port::listener());
+    let store = format!("postgres://hapax@{}/hapax?sslmode=disable", silent.local_addr().unwrap());
+    let mut hapax = builder(&ledger, None).with_store(&store).start_unready();
+    let (_asked, _) = silent.accept().unwrap();
+    assert_eq!(hapax.terminate(), Some(0));
+    hapax.line_with("ended before it had started");
+}
+
+/// A path in another spelling is also on the default route, which enforces before the other does.
+#[test]
+fn a_route_that_begins_to_be_enforced_forgets_no_key() {
+    let route = |mode: &str| format!("[[route]]\npath = \"/kp\"\nkey_per = \"route\"\nmode = \"{mode}\"\n");
+    let mut node = start_with(Kept::Sqlite, |builder| builder.with_config(&route("observe")));
+    let pay = request("POST", "//kp").header("Authorization", "Bearer alice-secret").header("Idempotency-Key", "k");
+    let pay = pay.body("{}");
+    assert_eq!(node.send(&pay).status, 201);
+    node.hapax.write_config(&route("enforce"));
+    node.hapax.hup();
+    node.hapax.line_with("the configuration was reloaded");
+    assert!(node.send(&pay).is_replay());
+    node.ledger.assert_once("k");
+}
+
+#[test]
+fn a_slash_at_the_end_counts_neither_in_a_path_nor_in_a_route() {
+    let config =
+        "[[route]]\npath = \"/hooks/\"\nprotect = false\n[[route]]\npath = \"/pay/{id}/\"\nkey_per = \"route\"\n";
+    let node = start_with(Kept::Sqlite, |builder| builder.with_config(config));
+    for path in ["/hooks/", "/hooks"] {
+        assert_eq!(node.send(&request("POST", path).body("{}")).status, 201, "{path} passes");
+    }
+    for path in ["/pay/7/", "/pay/8/"] {
+        let pay = request("POST", path).header("Authorization", "Bearer alice-secret").header("Idempotency-Key", "k");
+        assert_eq!(node.send(&pay.body("{}")).status, 201, "{path} has keys of its own");
+    }
+    assert_eq!(refused(&node.send(&request("POST", "/hook/").body("{}"))).0, 400);
+}
+
+/// What would forget keys at a start is no more possible by a signal.
+#[test]
+fn neither_sighup_nor_a_restart_makes_other_addresses() {
+    let per_route = |methods: &str| format!("[[route]]\npath = \"/payments\"\nkey_per = \"route\"\n{methods}");
+    let dir = TempDir::new().unwrap();
+    let store = format!("sqlite:{}", dir.path().join("hapax.db").display());
+    let of_some = per_route("methods = [\"PATCH\"]\n");
+    let mut node = start_with(Kept::Sqlite, |builder| builder.with_store(&store).with_config(&of_some));
+    assert_eq!(node.send(&pay("k")).status, 201);
+    node.hapax.write_config(&per_route(""));
+    node.hapax.hup();
+    assert!(node.hapax.line_with("need a restart").contains("key_per"));
+    assert!(node.send(&pay("k")).is_replay());
+    node.hapax.write_config("scope = \"single\"\n");
+    node.hapax.hup();
+    until("it is refused", AT_ONCE, || node.hapax.metric("hapax_reload_total{result=\"refused\"}") == 2.0);
+    assert!(node.send(&pay("k")).is_replay());
+    node.hapax.terminate();
+    let (code, _, said) = builder(&node.ledger, None).with_store(&store).with_config(&per_route("")).start_refused();
+    assert_eq!(code, Some(1));
+    assert!(said.contains("every key would be forgotten"), "{said}");
+    node.ledger.assert_once("k");
+}
+
 /// Input 93.
 #[test]
 fn a_port_in_use_is_named_with_the_flag_that_changes_it() {
@@ -295,6 +370,22 @@ fn a_port_in_use_is_named_with_the_flag_that_changes_it() {
     assert_eq!(output.status.code(), Some(1));
     assert!(said.contains(&format!("cannot listen on {address}")) && said.contains("--admin"), "{said}");
     assert!(std::fs::read_dir(dir.path()).unwrap().next().is_none(), "nothing was begun");
+}
+
+#[test]
+fn an_address_that_cannot_be_had_is_named_with_its_cause() {
+    let dir = TempDir::new().unwrap();
+    let refused = |from: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
+        command.args(["proxy", "--to", "http://127.0.0.1:3000", "--admin", "off", "--from", from]);
+        let output = command.env_clear().current_dir(dir.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    // An address of a network for documentation, which no machine has.
+    let said = refused("192.0.2.1:8080");
+    assert!(said.contains("this machine does not have that address; name one it has with --from"), "{said}");
+    assert!(!said.contains("stop what uses it"), "{said}");
 }
 
 /// Input 94.

@@ -4,6 +4,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
+#[path = "operate/alone.rs"]
+mod alone;
+#[path = "operate/naming.rs"]
+mod naming;
 mod node;
 #[path = "operate/terminal.rs"]
 mod terminal;

@@ -55,6 +55,31 @@ fn a_websocket_speaks_both_ways_after_the_upstream_agreed() {
 }
 
 #[test]
+fn a_protected_request_never_becomes_a_websocket() {
+    let node = start(Kept::Sqlite);
+    let ask = request("GET", "/payments")
+        .header("Authorization", "Bearer alice-secret")
+        .header("Idempotency-Key", "w")
+        .header("X-HTTP-Method-Override", "POST")
+        .header("Connection", "Upgrade")
+        .header("Upgrade", "websocket")
+        .header("Sec-WebSocket-Key", "x3JJ");
+    let mut conn = Conn::open(node.hapax.address());
+    let first = conn.send(&ask);
+    assert!(first.status < 300 && first.status >= 200 && !first.is_replay(), "{first:?}");
+    let seen = node.ledger.last();
+    assert_eq!(
+        (seen.header("upgrade"), seen.header("connection")),
+        (None, None),
+        "the upstream is not asked to leave HTTP"
+    );
+    let retry = conn.send(&ask);
+    assert_eq!((retry.is_replay(), retry.status, &retry.body), (true, first.status, &first.body));
+    assert_eq!(node.ledger.executions("w").len(), 1);
+    conn.expect_usable("/after");
+}
+
+#[test]
 fn a_client_that_expects_100_gets_a_refusal_at_once_and_otherwise_100_first() {
     let node = start(Kept::Sqlite);
     let mut conn = Conn::open(node.hapax.address());
@@ -71,6 +96,36 @@ fn a_client_that_expects_100_gets_a_refusal_at_once_and_otherwise_100_first() {
     conn.write(&bytes[bytes.len() - 12..]);
     assert_eq!(conn.read_response().unwrap().status, 201);
     node.ledger.assert_once("e");
+}
+
+#[test]
+fn a_client_cannot_remove_the_fields_that_the_configuration_names() {
+    let config =
+        |key: &str| format!("scope = [\"credential:X-Api-Key\", \"header:X-Tenant\"]\n[keys]\nheaders = [\"{key}\"]\n");
+    let with_config = config("X-Request-Key");
+    let mut node = start_with(Kept::Sqlite, |builder| builder.with_scope("").with_config(&with_config));
+    let named = |field: &str, key: &str| {
+        request("POST", "/payments")
+            .header("X-Api-Key", "secret")
+            .header("X-Tenant", "acme")
+            .header("X-Own", "1")
+            .header(field, key)
+            .header("Connection", &format!("X-Own, X-Api-Key, X-Tenant, {field}"))
+            .body("{}")
+    };
+    let first = node.send(&named("X-Request-Key", "k"));
+    assert_eq!(first.status, 201, "{:?}", refused(&first));
+    assert!(node.send(&named("X-Request-Key", "k")).is_replay());
+    let seen = node.ledger.last();
+    for (field, values) in [("x-request-key", vec!["k"]), ("x-api-key", vec!["secret"]), ("x-own", vec![])] {
+        assert_eq!(seen.all(field), values, "{field}");
+    }
+    // A reload names another one.
+    node.hapax.write_config(&config("X-Other-Key"));
+    node.hapax.hup();
+    node.hapax.line_with("the configuration was reloaded");
+    let other = node.send(&named("X-Other-Key", "k2"));
+    assert_eq!(other.status, 201, "{:?}", refused(&other));
 }
 
 #[test]

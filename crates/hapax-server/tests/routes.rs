@@ -66,3 +66,75 @@ fn the_proxys_own_log_tells_what_it_has_seen() {
     assert_eq!((about("DELETE")["finding"].as_str(), about("DELETE")["hits"].as_u64()), (Some("unprotected"), Some(1)));
     assert_eq!((about("POST")["with_key"].as_u64(), about("POST")["without_key"].as_u64()), (Some(1), Some(3)));
 }
+
+/// What `hapax routes` says of a log, by text: exit code, standard output, standard error.
+fn judged(config: &str, log: &str) -> (Option<i32>, String, String) {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("hapax.toml"), config).unwrap();
+    std::fs::write(directory.path().join("access.log"), log).unwrap();
+    let done = routes(directory.path(), &["--log", "access.log"]);
+    (done.status.code(), String::from_utf8(done.stdout).unwrap(), String::from_utf8(done.stderr).unwrap())
+}
+
+const OPTIONAL: &str = "[defaults]\nrequired = false\n";
+
+#[test]
+fn a_few_requests_without_a_key_are_found_where_keys_are_optional() {
+    let line = |has_key: bool| format!("{{\"method\":\"POST\",\"path\":\"/pay\",\"has_key\":{has_key}}}\n");
+    let log = line(true).repeat(9) + &line(false);
+    let (code, said, _) = judged(OPTIONAL, &log);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("1 of 10 without a key") && said.contains("keys optional"), "{said}");
+    let (code, said, _) = judged("", &log);
+    assert_eq!(code, Some(0), "where keys are required, none runs without: {said}");
+    assert!(said.contains("Every state-changing endpoint in the log is protected.") && said.contains("keys required"));
+}
+
+#[test]
+fn a_format_that_does_not_tell_of_keys_proves_nothing_where_they_are_optional() {
+    let log = "1.2.3.4 - - [x] \"POST /pay HTTP/1.1\" 201 5 \"-\" \"curl\"\n";
+    let (code, said, _) = judged(OPTIONAL, log);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the log does not tell") && !said.contains("is protected"), "{said}");
+    assert_eq!(judged("", log).0, Some(0));
+}
+
+#[test]
+fn a_log_of_which_nothing_was_understood_is_an_error() {
+    let (code, said, error) = judged("", "nonsense\n{\"level\":\"info\"}\n");
+    assert_eq!((code, said.as_str()), (Some(1), ""));
+    assert!(error.contains("the log `access.log` has no request that could be understood in its 2 lines;"), "{error}");
+    for nothing in ["", "# a comment\n\n"] {
+        let (code, said, error) = judged("", nothing);
+        assert_eq!((code, said.as_str()), (Some(1), ""));
+        assert!(error.contains("the log `access.log` holds no request, so there is nothing to judge;"), "{error}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let done = routes(directory.path(), &["--log", "."]);
+    assert_eq!(done.status.code(), Some(1));
+    let error = String::from_utf8(done.stderr).unwrap();
+    assert!(error.contains("the log `.` cannot be read: Is a directory"), "{error}");
+}
+
+#[test]
+fn the_configured_key_headers_are_looked_for_in_a_log() {
+    let config = format!("{OPTIONAL}[keys]\nheaders = [\"X-Request-Key\"]\n");
+    let log = |name: &str| format!("{{\"method\":\"POST\",\"path\":\"/pay\",\"headers\":{{\"{name}\":\"k\"}}}}\n");
+    assert_eq!(judged(&config, &log("X-Request-Key")).0, Some(0));
+    assert_eq!(judged(&config, &log("Idempotency-Key")).0, Some(1), "the proxy does not look at that field");
+}
+
+#[test]
+fn a_path_is_matched_as_the_proxy_matches_it() {
+    let config = "[defaults]\nprotect = false\n[[route]]\npath = \"/pay\"\n";
+    let log = |path: &str| format!("{{\"method\":\"POST\",\"path\":\"{path}\",\"has_key\":true}}\n");
+    for path in ["/pay", "//pay", "/%70ay", "/x/../pay", "/pay/"] {
+        let (code, said, _) = judged(config, &log(path));
+        assert_eq!(code, Some(0), "{path}: {said}");
+    }
+    assert_eq!(judged(config, &log("/other")).0, Some(1));
+    let stricter = format!("{OPTIONAL}[[route]]\npath = \"/pay\"\nrequired = true\n");
+    let untold = |path: &str| format!("1.2.3.4 - - [x] \"POST {path} HTTP/1.1\" 200 5\n");
+    assert_eq!(judged(&stricter, &untold("//pay")).0, Some(0), "a key is required there as well");
+    assert_eq!(judged(&stricter, &untold("//other")).0, Some(1));
+}

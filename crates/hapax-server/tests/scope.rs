@@ -402,7 +402,7 @@ mod configuration {
             "the scope kind `header:x-tenant` is given twice; remove one"
         );
         let many = ["h1", "h2", "h3", "h4", "h5", "h6", "h7", "h8", "h9"];
-        assert_eq!(error(many.map(header).to_vec()), "9 scope kinds are given; at most 8 are accepted");
+        assert_eq!(error(many.map(header).to_vec()), "9 scope kinds are given; at most 8 are accepted, so remove some");
     }
 
     #[test]
@@ -447,7 +447,8 @@ mod configuration {
         assert_eq!(scheme(&[Kind::CredentialIn(HeaderOrCookie::Cookie("sid".into()))]), "credential:cookie:sid");
         assert_eq!(scheme(&[Kind::Single]), "single");
         let ask = AskOptions::new("http://127.0.0.1:1/?secret=canary", HeaderName::from_static("x-tenant"));
-        assert_eq!(scheme(&[Kind::Ask(ask)]), "ask");
+        let other = AskOptions { tenant_header: HeaderName::from_static("x-org"), ..ask.clone() };
+        assert_eq!((scheme(&[Kind::Ask(ask)]), scheme(&[Kind::Ask(other)])), ("ask".into(), "ask:x-org".into()));
 
         let long = [header("x-a-very-long-name-of-a-tenant"), header("x-a-very-long-name-of-a-user")];
         let turned = [long[1].clone(), long[0].clone()];

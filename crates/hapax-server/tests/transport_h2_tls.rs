@@ -87,6 +87,36 @@ async fn a_host_field_beside_another_authority_is_refused_over_http2() {
 }
 
 #[tokio::test]
+async fn two_lengths_are_refused_over_http2_even_when_they_agree() {
+    let ledger = Ledger::start().await;
+    let proxy = proxy(ledger.addr).await;
+    let mut sender = multiplexed(TcpStream::connect(proxy.addr).await.unwrap()).await;
+    let mut twice = request(Method::POST, "hello");
+    for _ in 0..2 {
+        twice.headers_mut().append("content-length", "5".parse().unwrap());
+    }
+    let refusal = sender.send_request(twice).await.unwrap();
+    assert_eq!(refusal.status(), 400);
+    assert!(text(refusal).await.contains("urn:hapax:problem:bad-framing"));
+    assert!(ledger.seen().is_empty());
+    let response = sender.send_request(request(Method::POST, "hello")).await.unwrap();
+    assert_eq!(text(response).await, "POST /pay?a", "the connection goes on");
+}
+
+#[tokio::test]
+async fn cookies_on_lines_of_their_own_reach_an_http1_upstream_on_one() {
+    let ledger = Ledger::start().await;
+    let proxy = proxy(ledger.addr).await;
+    let mut sender = multiplexed(TcpStream::connect(proxy.addr).await.unwrap()).await;
+    let mut crumbs = request(Method::GET, "");
+    for crumb in ["a=1", "b=2; c=3", "d=4"] {
+        crumbs.headers_mut().append("cookie", crumb.parse().unwrap());
+    }
+    assert_eq!(sender.send_request(crumbs).await.unwrap().status(), 200);
+    assert_eq!(ledger.only().fields("cookie"), ["a=1; b=2; c=3; d=4"]);
+}
+
+#[tokio::test]
 async fn a_request_that_is_reset_in_its_body_does_not_reach_the_upstream_whole() {
     for reason in [Reason::NO_ERROR, Reason::CANCEL] {
         let ledger = Ledger::start().await;
@@ -207,6 +237,23 @@ async fn a_refused_stream_means_that_nothing_happened() {
     let response = outcome(|mut answer| answer.send_reset(Reason::REFUSED_STREAM)).await;
     assert_eq!(response.status(), 502);
     assert!(matches!(failure(&response), Failure::NothingSent { .. }), "{response:?}");
+}
+
+#[tokio::test]
+async fn an_answer_of_http2_is_passed_on_unless_its_head_is_too_large() {
+    for (bytes, is_read) in [(80 * 1024, true), (96 * 1024, false)] {
+        let response = outcome(move |mut answer| {
+            let head = Response::builder().header("x-large", "x".repeat(bytes)).body(()).unwrap();
+            let _ = answer.send_response(head, true);
+        })
+        .await;
+        if is_read {
+            assert_eq!((response.status().as_u16(), response.headers()["x-large"].len()), (200, bytes));
+        } else {
+            let why = "the upstream's answer is malformed, or has more than 96 KiB of header fields";
+            assert_eq!(failure(&response), Failure::Doubt { why });
+        }
+    }
 }
 
 #[tokio::test]
@@ -398,7 +445,8 @@ async fn an_upstream_whose_certificate_is_not_trusted_is_sent_nothing() {
     let upstream = https(tls_upstream(&theirs, b"http/1.1").await, &ours);
     let response = upstream.send(post()).await;
     assert_eq!(response.status(), 502);
-    assert_eq!(failure(&response), Failure::NothingSent { why: "the TLS handshake with the upstream failed" });
+    let Failure::NothingSent { why } = failure(&response) else { panic!("something was sent") };
+    assert!(why.starts_with("the upstream's certificate is ") && why.ends_with(" with --upstream-ca"), "{why}");
 }
 
 #[tokio::test]
@@ -406,7 +454,8 @@ async fn an_upstream_that_does_not_speak_tls_is_sent_nothing() {
     let plain = scripted(|mut wire| async move { wire.send("HTTP/1.1 400 Bad Request\r\n\r\n").await }).await;
     let response = https(plain, &papers()).send(post()).await;
     assert_eq!(response.status(), 502);
-    assert!(matches!(failure(&response), Failure::NothingSent { .. }));
+    let why = "the upstream does not speak TLS at that port; write http:// in upstream.to, or another port";
+    assert_eq!(failure(&response), Failure::NothingSent { why });
 }
 
 #[tokio::test]

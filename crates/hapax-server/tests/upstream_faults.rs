@@ -20,7 +20,9 @@ use tempfile::TempDir;
 on_both_stores! {
     each_fault_is_answered_recorded_and_counted_as_the_contract_says
     each_unusual_but_complete_answer_is_passed_on_and_replayed
+    an_answer_with_a_larger_head_than_a_record_holds_is_passed_on_and_not_kept
     a_large_answer_that_breaks_off_is_never_run_again
+    a_large_failure_leaves_the_key_ready_only_if_it_is_whole
     a_refused_connection_leaves_the_key_ready
     a_connection_that_was_closed_while_idle_is_not_used
     an_idle_close_race_makes_no_unknown
@@ -52,7 +54,7 @@ fn faults() -> Vec<(&'static str, Behaviour)> {
         ("the same length twice", raw("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok")),
         ("a length beside chunks", raw(BOTH_FRAMINGS)),
         ("a length that is none", raw("HTTP/1.1 200 OK\r\nContent-Length: 0x2\r\n\r\nok")),
-        ("64 KB header", Behaviour::LargeHeader(64 * 1024)),
+        ("128 KB header", Behaviour::LargeHeader(128 * 1024)),
         ("1,000 headers", Behaviour::ManyHeaders(1_000)),
         ("no HTTP at all", raw("SSH-2.0-OpenSSH_9.2\r\n")),
         ("one byte per second", Behaviour::Drip(Duration::from_secs(1))),
@@ -93,6 +95,9 @@ fn complete() -> Vec<(&'static str, Behaviour, u16, Option<&'static [u8]>)> {
         ("trailers", Behaviour::Trailers, 200, None),
         ("a few interim answers", Behaviour::InterimFlood(20), 201, None),
         ("a header of 16 KB", Behaviour::LargeHeader(16 * 1024), 201, None),
+        ("a header of 60 KB", Behaviour::LargeHeader(60 * 1024), 201, None),
+        ("100 headers", Behaviour::ManyHeaders(100), 201, None),
+        ("250 headers", Behaviour::ManyHeaders(250), 201, None),
         ("204", empty(204), 204, Some(b"")),
         ("304, a length without a body", raw("HTTP/1.1 304 X\r\nContent-Length: 5\r\n\r\n"), 304, Some(b"")),
         ("an empty 200", empty(200), 200, Some(b"")),
@@ -117,12 +122,57 @@ fn each_unusual_but_complete_answer_is_passed_on_and_replayed(kept: Kept) {
             let retry = node.send(&pay(&key));
             assert!(retry.is_replay(), "{name}: {:?}", refused(&retry));
             assert_eq!((retry.status, &retry.body), (first.status, &first.body), "{name}: a retry");
+            assert_eq!(retry.header("x-field-249"), first.header("x-field-249"), "{name}: a retry's fields");
         }
         assert_eq!(node.ledger.executions(&key).len(), 1, "{name}: executions");
     }
     let head = node.send(&request("HEAD", "/things/1"));
     assert_eq!((head.status, head.body.len()), (200, 0));
     assert!(head.header("content-length").is_some(), "a HEAD tells the length of what a GET would give");
+}
+
+/// More than a record holds, and less than what is not read at all.
+fn an_answer_with_a_larger_head_than_a_record_holds_is_passed_on_and_not_kept(kept: Kept) {
+    let node = start_with(kept, |builder| builder);
+    for (key, behaviour) in [("large", Behaviour::LargeHeader(64 * 1024)), ("many", Behaviour::ManyHeaders(400))] {
+        node.ledger.on(key, behaviour);
+        let first = node.send(&pay(key));
+        assert_eq!((first.status, first.json()["id"].is_null()), (201, false), "{key}: {:?}", refused(&first));
+        assert!(first.header("x-large").is_some() || first.header("x-field-399") == Some("399"), "{key}");
+        assert_eq!(refused(&node.send(&pay(key))), (409, "answer-not-kept".into()), "{key}");
+        node.ledger.assert_once(key);
+    }
+    node.ledger.on("more", Behaviour::ManyHeaders(1_000));
+    assert_eq!(refused(&node.send(&pay("more"))), (504, "outcome-unknown".into()));
+    node.hapax.line_with("the upstream's answer has more than 512 header fields, or more than 96 KiB of them");
+}
+
+/// Only a complete 500 frees its key, and it is complete when its last byte has come.
+fn a_large_failure_leaves_the_key_ready_only_if_it_is_whole(kept: Kept) {
+    let config = format!("{ANSWER_TIMEOUT}[defaults]\nanswer_bytes_max = \"1KiB\"\n");
+    let node = start_with(kept, |builder| builder.with_config(&config));
+    let text = "x".repeat(100_000);
+    let chunked = |rest: &str| format!("HTTP/1.1 500 X\r\nTransfer-Encoding: chunked\r\n\r\n186a0\r\n{text}\r\n{rest}");
+    let long = |length: usize| format!("HTTP/1.1 500 X\r\nContent-Length: {length}\r\n\r\n{text}");
+    for (at, whole) in [long(100_000), chunked("0\r\n\r\n")].into_iter().enumerate() {
+        let key = format!("whole-{at}");
+        node.ledger.next(&key, Behaviour::Raw(whole.into_bytes()));
+        let first = node.send(&pay(&key));
+        assert_eq!((first.status, first.body.len()), (500, 100_000));
+        let retry = node.send(&pay(&key));
+        assert_eq!((retry.status, retry.is_replay()), (201, false), "{key}: it runs at once");
+        assert_eq!(node.ledger.executions(&key).len(), 2, "{key}");
+    }
+    for (at, cut) in [long(100_001), chunked(""), chunked("zz")].into_iter().enumerate() {
+        let key = format!("cut-{at}");
+        node.ledger.next(&key, Behaviour::Raw(cut.into_bytes()));
+        let first = pay(&key).try_send(node.hapax.address());
+        assert!(!matches!(first, Ok(_) | Err(ReadError::Refused(_))), "{key}: the caller sees it: {first:?}");
+        let is_unknown = || refused(&node.send(&pay(&key))) == (409, "outcome-unknown".into());
+        assert!(holds_within(Duration::from_secs(5), is_unknown), "{key}");
+        assert_eq!(node.ledger.executions(&key).len(), 1, "{key}");
+    }
+    assert_eq!(node.hapax.metric("hapax_in_flight"), 0.0, "nothing is left over");
 }
 
 /// Its beginning has reached the caller before the fault shows, so it was recorded as done and not kept.
@@ -203,6 +253,7 @@ impl Authority {
         let ca_key = rcgen::KeyPair::generate().unwrap();
         let mut ca = rcgen::CertificateParams::new(Vec::new()).unwrap();
         ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        ca.distinguished_name.push(rcgen::DnType::CommonName, dir.path().display().to_string());
         std::fs::write(dir.path().join("ca.pem"), ca.self_signed(&ca_key).unwrap().pem()).unwrap();
         let issuer = rcgen::Issuer::new(ca, ca_key);
         let key = rcgen::KeyPair::generate().unwrap();
@@ -240,12 +291,17 @@ fn a_tls_upstream_that_is_trusted_is_used(kept: Kept) {
 
 fn a_tls_upstream_that_is_not_trusted_leaves_the_key_ready(kept: Kept) {
     let (ours, other, elsewhere) = (Authority::new("127.0.0.1"), Authority::new("127.0.0.1"), Authority::new("a.test"));
-    for (name, shown, trusted) in [("an unknown authority", &ours, &other), ("another name", &elsewhere, &elsewhere)] {
+    for (name, shown, trusted, why) in [
+        ("an unknown authority", &ours, &other, "(UnknownIssuer); give its authority's certificate with --upstream-ca"),
+        ("another name", &elsewhere, &elsewhere, "(NotValidForName); write one of its names in upstream.to"),
+    ] {
         let mut node = behind(kept, shown.ledger(), &trusted.config());
         for _ in 0..2 {
             assert_eq!(refused(&node.send(&pay("k"))), (502, "upstream-unreachable".into()), "{name}");
         }
         assert!(node.ledger.all().is_empty(), "{name}: nothing of the request was sent");
+        let said = node.hapax.line_with(why);
+        assert!(said.contains("upstream-unreachable"), "{name}: {said}");
         if trusted.certificate != shown.certificate {
             node.hapax.write_config(&shown.config());
             node.hapax.restart();
@@ -262,6 +318,7 @@ fn an_upstream_without_tls_behind_an_https_url_leaves_the_key_ready(kept: Kept) 
     let wrong = start_with(kept, |builder| builder.with_upstream(&https));
     assert_eq!(refused(&wrong.send(&pay("k"))), (502, "upstream-unreachable".into()));
     assert_eq!(refused(&wrong.send(&pay("k"))), (502, "upstream-unreachable".into()), "and not 409");
+    wrong.hapax.line_with("closed the connection in the TLS handshake; check that it speaks TLS at that port");
     node.ledger.assert_never("k");
 }
 

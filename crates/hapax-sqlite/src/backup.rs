@@ -15,6 +15,9 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use crate::{failure, schema};
 
+/// How the names of files end that SQLite keeps beside a file.
+const PARTS: [&str; 3] = ["-wal", "-shm", "-journal"];
+
 /// What a file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
@@ -37,8 +40,15 @@ pub fn back_up(from: &Path, to: &Path, replace: bool) -> Result<Contents, StoreE
     if is_same_file(from, to) {
         return Err(refused("backup", to, "this is the store itself; give another name"));
     }
+    if is_beside(from, to) {
+        return Err(refused("backup", to, "this is a part of the store, the log beside it; give another name"));
+    }
     if !replace && to.exists() {
         return Err(refused("backup", to, "the file is there already; give another name, or replace it with --force"));
+    }
+    // SQLite would take it for the copy's own.
+    if ["-wal", "-journal"].iter().any(|part| std::fs::metadata(beside(to, part)).is_ok_and(|log| log.len() > 0)) {
+        return Err(refused("backup", to, "a log of another file lies beside this name; give another name"));
     }
     let partial = Partial::create(to)?;
     source.execute("VACUUM INTO ?1", [partial.name()?]).map_err(failed)?;
@@ -148,7 +158,7 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        for ending in ["", "-wal", "-shm", "-journal"] {
+        for ending in [""].into_iter().chain(PARTS) {
             // It has its name by now, or nobody wants it.
             let _ = std::fs::remove_file(beside(&self.path, ending));
         }
@@ -173,6 +183,20 @@ pub(crate) fn sync_directory_of(path: &Path) -> Result<(), StoreError> {
 pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
     let identity = |path: &Path| std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
     identity(one).is_some() && identity(one) == identity(other)
+}
+
+/// Whether that is one of the files that SQLite keeps beside the store, or would be: by its name, or by whatever else leads
+/// there.
+fn is_beside(store: &Path, other: &Path) -> bool {
+    let whole = |path: &Path| {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        Some(parent.canonicalize().ok()?.join(path.file_name()?))
+    };
+    // SQLite follows a link to the store before it names what is beside it.
+    let stores = [Some(store.to_owned()), store.canonicalize().ok()];
+    let beside = stores.iter().flatten().flat_map(|store| PARTS.map(|part| beside(store, part)));
+    let is_it = |part: PathBuf| is_same_file(&part, other) || (whole(&part).is_some() && whole(&part) == whole(other));
+    beside.into_iter().any(is_it)
 }
 
 pub(crate) fn io_error(op: &'static str, path: &Path, error: io::Error) -> StoreError {

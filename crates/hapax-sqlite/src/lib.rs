@@ -13,6 +13,7 @@
 //! | `recent.rs` | keys met lately, looked up on the caller's own thread |
 //! | `checkpoint.rs` | moves the log into the file, beside the writer |
 //! | `rows.rs` | the statements: rows to records and back |
+//! | `notes.rs` | the journal of what people and probes decided |
 //! | `schema.rs` | migrations, and whose file it is |
 //! | `backup.rs`, `restore.rs` | a copy of a file in use, and a copy put back |
 //! | `clock.rs` | the clocks of the host |

@@ -6,7 +6,7 @@ use hapax_core::address::Id;
 use hapax_core::clock::Now;
 use hapax_core::journal::{NoteScan, Noted};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
-use hapax_core::store::{Damaged, Entry, Page, StoreError};
+use hapax_core::store::{Entry, Page, StoreError};
 use rusqlite::{Connection, params};
 use tokio::sync::oneshot;
 
@@ -71,7 +71,7 @@ pub(crate) fn between(
         let raw = rows::read(row, 0);
         match raw.decode() {
             Ok((address, stored)) => page.entries.push(Entry { address, stored }),
-            Err(error) => page.damaged.push(Damaged { id: raw.id(), reason: error.to_string() }),
+            Err(error) => page.damaged.push(raw.damaged(&error)),
         }
     }
     Ok(page)

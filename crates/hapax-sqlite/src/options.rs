@@ -9,6 +9,9 @@ use hapax_core::clock::Clock;
 
 use crate::clock::SystemClock;
 
+/// SQLite counts milliseconds in an `int`.
+const BUSY_TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX as u64);
+
 /// How to open a file.
 #[derive(Clone)]
 pub struct Options {
@@ -47,17 +50,19 @@ impl Options {
         self
     }
 
-    /// The file must hold a store already: nothing is made where a path is mistyped.
+    /// The file must hold a store already: nothing is made where a path is mistyped, and nothing is migrated. A store of an
+    /// older release is used as it is, or refused.
     #[must_use]
     pub fn with_existing(mut self) -> Self {
         self.existing = true;
         self
     }
 
-    /// How long to wait while another process or an open transaction holds the file. Default 5 s.
+    /// How long to wait while another process or an open transaction holds the file. Default 5 s. At most 24 days, which is
+    /// what SQLite can count: more is taken as that.
     #[must_use]
     pub fn with_busy_timeout(mut self, timeout: Duration) -> Self {
-        self.busy_timeout = timeout;
+        self.busy_timeout = timeout.min(BUSY_TIMEOUT_MAX);
         self
     }
 

@@ -10,7 +10,7 @@ use hapax_core::codec::{self, OwnedRow};
 use hapax_core::journal::{NoteScan, Noted};
 use hapax_core::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGE_ROWS_EXAMINED_MAX};
 use hapax_core::record::State;
-use hapax_core::store::{Cursor, Damaged, Entry, ErrorKind, Page, Scan, StoreError};
+use hapax_core::store::{Cursor, Entry, ErrorKind, Page, Scan, StoreError};
 use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot};
 
@@ -144,7 +144,7 @@ fn take(page: &mut Page, query: &Scan, raw: &OwnedRow) {
             page.entries.push(Entry { address, stored });
         }
         Ok(_) => {}
-        Err(error) => page.damaged.push(Damaged { id: raw.id(), reason: error.to_string() }),
+        Err(error) => page.damaged.push(raw.damaged(&error)),
     }
 }
 

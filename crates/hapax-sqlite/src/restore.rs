@@ -57,6 +57,7 @@ impl Restore {
         let source = backup::open_own(backup, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         backup::check_whole(&source, backup)?;
         let contents = backup::contents(&source, backup)?;
+        check_place(&to)?;
         let old = Old::take(&to)?;
         let partial = Partial::create(&to)?;
         let copied = source.execute("VACUUM INTO ?1", [partial.name()?]);
@@ -164,6 +165,24 @@ impl Old {
 }
 
 /// SQLite is not let near anything else: it might throw the log away, which may be all that is left.
+/// What can be read as another application's database is not replaced; what cannot be read is why people restore.
+fn check_place(to: &Path) -> Result<(), StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let owner = || -> rusqlite::Result<(i32, i64)> {
+        let connection = Connection::open_with_flags(to, flags)?;
+        let owner: i32 = connection.query_row("PRAGMA application_id", [], |row| row.get(0))?;
+        let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+        Ok((owner, tables))
+    };
+    match owner() {
+        Ok((owner, tables)) if owner != schema::APPLICATION_ID && tables > 0 => {
+            let message = "this is another application's database, and would be lost; name the store's own file";
+            Err(backup::refused("restore", to, message))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn begins_as_a_database(path: &Path) -> bool {
     let mut begin = [0; 16];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut begin));

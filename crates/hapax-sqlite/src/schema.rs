@@ -35,6 +35,9 @@ const MIGRATIONS: &[Migration] = &[
 /// The schema this release reads and writes.
 const SCHEMA: i64 = 3;
 
+/// The oldest schema that this release can work with as it is. Whoever only looks does not migrate: that is for nodes to do.
+const SCHEMA_MIN: i64 = 2;
+
 /// A connection set up as every connection of this store is: durable, patient, its log moved by `checkpoint.rs`.
 pub(crate) fn connect(options: &Options) -> Result<Connection, StoreError> {
     if !options.existing {
@@ -100,7 +103,8 @@ fn check_owner(connection: &Connection, options: &Options) -> Result<(), StoreEr
         (APPLICATION_ID, _) | (0, 0) => Ok(()),
         _ if options.guest => Ok(()),
         _ => Err(unsuitable(
-            "the file is another application's SQLite database; give hapax a file of its own, or open it as a guest",
+            "the file is another application's SQLite database; give hapax a file of its own; a program can keep records \
+             in it as a guest (Options::with_guest)",
         )),
     }
 }
@@ -122,6 +126,14 @@ fn migrate(tx: &Transaction<'_>, options: &Options) -> Result<(), StoreError> {
     if min_reader > SCHEMA {
         return Err(unsuitable(&format!(
             "the file has schema {schema} and needs a release that knows {min_reader}; this one knows {SCHEMA}: upgrade it"
+        )));
+    }
+    if options.existing && schema >= SCHEMA_MIN {
+        return Ok(());
+    }
+    if options.existing {
+        return Err(unsuitable(&format!(
+            "the file has schema {schema}, of an older release; start a node of this release on it first, which migrates it"
         )));
     }
     if schema == 0 && !options.guest {

@@ -20,7 +20,7 @@ use crate::options::Options;
 use crate::reader::{Question, Reader};
 use crate::recent::{LOOKERS, Recent};
 use crate::rows::{Swaps, Write};
-use crate::writer::{Job, REAP_SLICE_MIN, SharedTime, Writer};
+use crate::writer::{Broken, Job, REAP_SLICE_MIN, SharedTime, Writer};
 use crate::{failure, schema};
 
 /// Operations that may wait for a thread; a caller beyond them waits for its turn to wait.
@@ -37,6 +37,7 @@ pub struct Sqlite {
     questions: mpsc::Sender<Question>,
     time: Arc<SharedTime>,
     recent: Arc<Recent>,
+    broken: Arc<Broken>,
     file: Arc<File>,
 }
 
@@ -82,6 +83,7 @@ impl Sqlite {
         }
         let checkpointer = Checkpointer::start(schema::connect(options)?).map_err(no_thread)?;
         checkpointer.watch(&mut connection).map_err(|error| failure::of_statement("open", error))?;
+        let broken = Arc::<Broken>::default();
         let writer = Writer {
             connection,
             time: Arc::clone(&time),
@@ -91,13 +93,13 @@ impl Sqlite {
             reap_slice: REAP_SLICE_MIN,
             noting: Vec::new(),
             high_water_ms: 0,
-            broken: false,
+            broken: Arc::clone(&broken),
         };
         spawn("hapax-writer", move || writer.run())?;
         let identity = identity_of(&options.path);
         let file = Arc::new(File { path: options.path.clone(), name, identity });
         let lookers = (0..LOOKERS).map(|_| schema::connect(options)).collect::<Result<_, _>>()?;
-        Ok(Self { jobs, questions, time, recent: Arc::new(Recent::new(lookers)), file })
+        Ok(Self { jobs, questions, time, recent: Arc::new(Recent::new(lookers)), broken, file })
     }
 
     /// Swaps inside the caller's own transaction, so that completion and the caller's data commit together or not at
@@ -105,6 +107,55 @@ impl Sqlite {
     /// durable before anything runs.
     ///
     /// SQLite has one writer: while the caller's transaction is open, no other swap proceeds. Keep it short.
+    ///
+    /// This is for programs that claim with an [`Engine`](hapax_core::engine::Engine) of their own. A handler behind
+    /// `hapax`'s HTTP layer must not complete its own record: the layer does, with the answer that it sent.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use hapax_core::address::{Address, AddressScheme, Key, Scope, Space};
+    /// # use hapax_core::fingerprint::{Fingerprinter, Fingerprints, Recipe, Request};
+    /// use hapax_core::engine::Engine;
+    /// use hapax_core::record::{Body, Outcome, Policy, Version};
+    /// use hapax_core::store::Swap;
+    /// use hapax_core::transition::{Answer, Event, decide};
+    /// use hapax_sqlite::{Options, Sqlite};
+    /// # use std::sync::atomic::{AtomicU64, Ordering};
+    /// # static DRAWN: AtomicU64 = AtomicU64::new(1);
+    /// # fn random() -> [u8; 16] { u128::from(DRAWN.fetch_add(1, Ordering::Relaxed)).to_le_bytes() }
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let at = Address::new(&AddressScheme::default(), &Space::new("http")?, &Scope::new("alice")?, &Key::new("k-1")?);
+    /// # let recipe = Recipe::new();
+    /// # let request = Fingerprinter::new(Request::new("POST", "/orders", b"{}"), &recipe, &[])?.current();
+    ///
+    /// let path = dir.path().join("shop.db");
+    /// let mut shop = rusqlite::Connection::open(&path)?;
+    /// shop.execute_batch("PRAGMA synchronous = FULL; CREATE TABLE orders (id TEXT)")?;
+    /// let engine = Engine::new(Sqlite::open(&Options::new(&path).with_guest())?, random);
+    ///
+    /// let claimed = engine.claim(&at, &request, Policy::default()).await?;
+    /// assert_eq!(claimed.answer, Answer::Proceed); // anything else: replay, or refuse
+    /// let attempt_id = claimed.attempt_id().ok_or("a claim that proceeds has an attempt")?;
+    /// let outcome = Arc::new(Outcome { status: 201, headers: vec![], body: Body::Kept(b"o-1".to_vec()) });
+    ///
+    /// // The rules say what the record becomes; the caller's transaction writes it, beside the order.
+    /// let complete = Event::Complete { attempt_id, outcome: &outcome, labels: &[] };
+    /// let decision = decide(&claimed.seen, &complete, Version::from_bytes(random()))?;
+    /// let next = decision.write.ok_or("the attempt is no longer ours")?;
+    /// let transaction = shop.transaction()?;
+    /// transaction.execute("INSERT INTO orders VALUES ('o-1')", [])?;
+    /// match engine.store().swap_in(&transaction, &at, claimed.seen.version(), &next)? {
+    ///     Swap::Applied(_) => transaction.commit()?,
+    ///     Swap::Lost(_) => transaction.rollback()?, // the lease lapsed, and somebody else goes on
+    /// }
+    ///
+    /// let retry = engine.claim(&at, &request, Policy::default()).await?;
+    /// assert_eq!((retry.answer, retry.outcome()), (Answer::Replay, Some(&outcome)));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// If the transaction is on another file, or its connection would not make the commit durable.
@@ -221,6 +272,9 @@ impl Store for Sqlite {
     }
 
     async fn health(&self) -> Result<Health, StoreError> {
+        if self.broken.is_set() || self.jobs.is_closed() {
+            return Err(failure::stopped("health"));
+        }
         if identity_of(&self.file.path) != self.file.identity {
             let message = format!("{}: the file was moved or replaced while in use; restart", self.file.path.display());
             return Err(StoreError::new("health", ErrorKind::Unsuitable, message));

@@ -5,6 +5,7 @@
 //! claim never waits behind more than one slice.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hapax_core::clock::{Clock, Now, StoreTime};
@@ -53,6 +54,21 @@ impl SharedTime {
     }
 }
 
+/// Set when a commit failed on disk: from then on nothing is written, because nobody knows what is there. Shared with the
+/// handles, so that `health()` says it as well.
+#[derive(Default)]
+pub(crate) struct Broken(AtomicBool);
+
+impl Broken {
+    fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
 pub(crate) struct Writer {
     pub(crate) connection: Connection,
     pub(crate) time: Arc<SharedTime>,
@@ -62,8 +78,7 @@ pub(crate) struct Writer {
     pub(crate) reap_slice: u32,
     pub(crate) noting: Vec<Noting>,
     pub(crate) high_water_ms: u64,
-    /// Set when a commit failed on disk: from then on nothing is written, because nobody knows what is there.
-    pub(crate) broken: bool,
+    pub(crate) broken: Arc<Broken>,
 }
 
 pub(crate) struct Reaping {
@@ -185,7 +200,7 @@ impl Writer {
         &mut self,
         work: impl FnOnce(&Connection, Now) -> rusqlite::Result<T>,
     ) -> Result<(T, Now), StoreError> {
-        if self.broken {
+        if self.broken.is_set() {
             return Err(failure::stopped("swap"));
         }
         let connection = &self.connection;
@@ -207,7 +222,9 @@ impl Writer {
         };
         if let Err(error) = self.connection.execute_batch("COMMIT") {
             let error = failure::of_commit(error);
-            self.broken = error.kind == ErrorKind::Ambiguous;
+            if error.kind == ErrorKind::Ambiguous {
+                self.broken.set();
+            }
             self.roll_back();
             return Err(error);
         }
@@ -220,7 +237,7 @@ impl Writer {
     /// SQLite may have rolled back by itself already.
     fn roll_back(&mut self) {
         if !self.connection.is_autocommit() && self.connection.execute_batch("ROLLBACK").is_err() {
-            self.broken = true;
+            self.broken.set();
         }
     }
 }

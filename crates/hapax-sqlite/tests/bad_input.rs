@@ -5,6 +5,7 @@
 mod common;
 
 use std::path::Path;
+use std::time::Duration;
 
 use hapax_core::address::{Id, Key};
 use hapax_core::engine::EngineError;
@@ -38,6 +39,13 @@ fn a_file_that_is_not_a_database_is_refused_and_left_alone() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
 }
 
+#[tokio::test]
+async fn a_timeout_without_end_is_one_that_sqlite_takes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Sqlite::open(&Options::new(dir.path().join("hapax.db")).with_busy_timeout(Duration::MAX)).unwrap();
+    claim(&engine(store), "k").await;
+}
+
 #[test]
 fn another_applications_file_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -52,7 +60,8 @@ fn another_applications_file_is_refused_and_left_alone() {
     assert_eq!(
         message(&error),
         format!(
-            "open: {}: the file is another application's SQLite database; give hapax a file of its own, or open it as a guest",
+            "open: {}: the file is another application's SQLite database; give hapax a file of its own; a program can keep \
+             records in it as a guest (Options::with_guest)",
             path.display()
         )
     );
@@ -158,7 +167,7 @@ async fn altered_bytes_are_detected_and_never_replayed() {
             .execute(&format!("UPDATE hapax_record SET {altered} WHERE key = ?1"), [key])
             .unwrap();
         assert_eq!(changed, 1);
-        let expected = "it will not be replayed; restore it or resolve it by hand";
+        let expected = "it will not be replayed; restore it, or delete it as the runbook says";
         let error = engine.store().get(&address(key)).await.unwrap_err();
         assert_eq!((error.kind, error.op), (ErrorKind::Damaged, "get"), "{key}");
         assert!(message(&error).starts_with("get: the stored record was altered or damaged"), "{error}");
@@ -196,7 +205,7 @@ async fn a_file_moved_away_while_in_use_is_noticed() {
 async fn a_transaction_of_somebody_else_held_too_long_is_an_error_and_no_guess() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hapax.db");
-    let patience = std::time::Duration::from_millis(50);
+    let patience = Duration::from_millis(50);
     let store = Sqlite::open(&Options::new(&path).with_busy_timeout(patience)).unwrap();
     let engine = engine(store);
     let other = Connection::open(&path).unwrap();

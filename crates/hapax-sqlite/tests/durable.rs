@@ -11,7 +11,7 @@ mod common;
 use std::process::Command;
 use std::time::Duration;
 
-use hapax_core::store::{Store, Swap};
+use hapax_core::store::{ErrorKind, Store, Swap};
 use hapax_sqlite::{Options, Sqlite};
 use hapax_testkit::child;
 use rusqlite::Connection;
@@ -68,6 +68,48 @@ fn fdatasync_has_returned_before_every_reply() {
         let last_sync = order[since..at].iter().rposition(|call| matches!(call, Call::Synced));
         assert!(last_write < last_sync, "the log was written after the last fdatasync before reply {at}");
     }
+}
+
+/// Claims until the disk fails, and then asks.
+#[tokio::main(flavor = "current_thread")]
+async fn work_until_the_disk_fails(path: &str) {
+    let engine = engine(Sqlite::open(&Options::new(path)).unwrap());
+    let store = engine.store();
+    let held = claim(&engine, "first").await;
+    let record = held.seen.stored.unwrap().record;
+    store.health().await.unwrap();
+    for round in 0..ROUNDS {
+        let Err(error) = store.swap(&address(&format!("k-{round}")), None, &record).await else { continue };
+        assert_eq!(error.kind, ErrorKind::Ambiguous, "{error}");
+        let stopped = store.swap(&address("later"), None, &record).await.unwrap_err();
+        assert_eq!(stopped.to_string(), "swap: the store has stopped; restart the process");
+        let health = store.health().await.unwrap_err();
+        assert_eq!(health.to_string(), "health: the store has stopped; restart the process");
+        assert!(store.get(&address("first")).await.unwrap().stored.is_some(), "what is there can still be read");
+        child::say("said that it has stopped");
+        return;
+    }
+    panic!("the disk did not fail");
+}
+
+#[test]
+fn a_store_that_has_stopped_after_a_failure_of_the_disk_is_not_healthy() {
+    if child::role().is_some() {
+        return work_until_the_disk_fails(&std::env::var(FILE).unwrap());
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("hapax.db");
+    drop(Sqlite::open(&Options::new(&file)).unwrap());
+    let rerun = child::rerun("a_store_that_has_stopped_after_a_failure_of_the_disk_is_not_healthy", "worker");
+    let mut command = Command::new("strace");
+    // Counted for each thread: opening syncs less often, the thread that writes at every commit.
+    command.args(["-f", "-qq", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=12+", "-o"]);
+    command.arg(dir.path().join("trace"));
+    command.arg(rerun.get_program()).args(rerun.get_args()).envs(rerun.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    let output = command.env(FILE, &file).output().expect("strace runs; scripts/test installs it");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.contains("said that it has stopped"), "{said}");
 }
 
 #[derive(Debug)]

@@ -56,6 +56,7 @@ pub fn required() -> bool {
 pub struct Builder {
     settings: Vec<(String, String)>,
     password: Option<String>,
+    tls: Option<(String, String)>,
 }
 
 impl Builder {
@@ -73,6 +74,13 @@ impl Builder {
         self
     }
 
+    /// Offers TLS with this certificate and its key, both PEM. Who connects without is let in as well.
+    #[must_use]
+    pub fn with_tls(mut self, certificate: &str, key: &str) -> Builder {
+        self.tls = Some((certificate.to_owned(), key.to_owned()));
+        self
+    }
+
     /// Creates the server and waits until it answers.
     ///
     /// # Panics
@@ -82,7 +90,7 @@ impl Builder {
         let cluster = Cluster::in_new_directory(self.password);
         let watchdog = Watchdog::stopping(&cluster.stop_command("immediate"), cluster.directory());
         let mut server = Server { cluster, keeper: Keeper::Owner(watchdog) };
-        server.cluster.create(&self.settings);
+        server.cluster.create(&self.settings, self.tls.as_ref());
         server
     }
 }

@@ -5,12 +5,14 @@
 //! | `http` | a tower layer that claims a request's `Idempotency-Key`, runs it once, and replays its answer (feature `http`) |
 //! | `claim` | what a handler holds while its request runs |
 //! | [`lapse`], [`reap`], [`reconcile`], [`survey`] | background roles: notice a crash, delete what expired, find out, count |
+//! | [`background`] | the first two of them together, at the usual pace |
 //! | [`sweep`] | the loop that they share |
 //! | [`fence`] | which keys may have been claimed in what a restore lost |
 //! | [`remembered`] | short texts that a store keeps for hapax itself |
 //! | [`observe`] | what is counted |
 //! | [`tokens`], [`clock`] | the only places that draw random bytes and read the host's clock |
 
+pub mod background;
 #[cfg(feature = "http")]
 pub mod claim;
 pub mod clock;

@@ -20,14 +20,14 @@ use crate::observe;
 use crate::sweep::{self, Left, Pace, SWAPS_AT_ONCE, Walk};
 
 /// Records that a node deletes at a time: a larger batch would hold up the claims that wait behind it.
-pub const LIMIT: u32 = 500;
+pub const LIMIT: u32 = 250;
 
 /// Ready records looked through per sweep. There may be as many as an outage of the service leaves, and few of them need a
 /// word.
 const READY_MAX: u32 = 20_000;
 
 /// The pause between batches: most of the time belongs to requests.
-pub const BETWEEN: Duration = Duration::from_millis(10);
+pub const BETWEEN: Duration = Duration::from_millis(5);
 
 /// One cause and one next step.
 const NEVER_RAN_DETAIL: &str = "the request was accepted and not started before its time was over, so nothing happened; \

@@ -276,7 +276,7 @@ impl<S: Journal, T: Tokens> Case<'_, S, T> {
             since: self.stored().and_then(Stored::doubted_since),
         };
         match self.engine.apply_noted(self.at, &event, Some(self.seen.clone()), &note).await {
-            Ok(Reply { answer: Answer::Done, seen }) => {
+            Ok(Reply { answer: Answer::Done, seen, .. }) => {
                 let state = seen.stored.map(|stored| stored.record.state.name());
                 tracing::info!(id = %self.at.id(), state, "{reason}");
                 Ok(Came::Resolved)

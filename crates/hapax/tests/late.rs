@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::body::Body;
 use common::{Fickle, Got, Work, app, layer, request, send};
 use hapax::fence::Fence;
-use hapax::http::{Guard, IdempotencyLayer, LateTruth, Pattern, RequestId, Route};
+use hapax::http::{Guard, IdempotencyLayer, LabelSource, LateTruth, Pattern, RequestId, Route};
 use hapax::{lapse, reap};
 use hapax_core::address::{Address, Id};
 use hapax_core::clock::Timestamp;
@@ -178,6 +178,23 @@ async fn an_answer_that_the_store_refuses_once_it_is_back_is_recorded_without_it
 }
 
 #[tokio::test]
+async fn an_end_that_no_store_can_keep_for_so_long_is_in_doubt() {
+    for (path, first) in [("/pay", (409, "outcome-unknown")), ("/status/503", (503, ""))] {
+        let (store, work) = (Fickle::default(), Work::default());
+        store.keeps_nothing_so_long.store(true, Ordering::SeqCst);
+        let layer = layer(&store);
+        let app = app(&work, layer.clone());
+        let got = send(&app, request(path, "k-1")).await;
+        assert_eq!((got.status, got.code().as_str()), first, "no answer that no retry would get");
+        tokio::time::timeout(Duration::from_secs(5), layer.drain()).await.expect("it is recorded");
+        let record = the_record(&store).await.1.record;
+        assert_eq!((record.state, record.error.as_deref()), (State::Unknown, Some("not-recordable")));
+        assert_eq!(send(&app, request(path, "k-1")).await.code(), "outcome-unknown");
+        assert_eq!(work.runs(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_completion_of_ones_own_doubt_is_no_news() {
     let lapsed = lapsed(Route::new()).await;
     assert_eq!(lapse::run_once(lapsed.layer.engine(), 10).await.unwrap().lapsed, 1);
@@ -230,6 +247,21 @@ async fn a_record_of_no_route_is_of_the_default_one() {
     let (store, work) = (Fickle::default(), Work::default());
     send(&app(&work, layer(&store)), request("/pay", "k-1")).await;
     assert_eq!(labels(&the_record(&store).await.1), [("route", "default")]);
+}
+
+#[tokio::test]
+async fn an_answer_is_kept_although_there_are_more_labels_than_a_record_holds() {
+    let store = Fickle::default();
+    let source = |at: usize| LabelSource { name: format!("l-{at}"), in_answer: at >= 10, pointer: "/amount".into() };
+    let layer = layer(&store).with_default_route(Route::new().with_labels((0..20).map(source).collect()));
+    let app = axum::Router::new().route("/pay", axum::routing::post(|| async { r#"{"amount":7}"# })).layer(layer);
+    assert_eq!(send(&app, numbered("/pay")).await.status, 200);
+    let retry = send(&app, numbered("/pay")).await;
+    assert_eq!((retry.is_replay(), retry.body.as_str()), (true, r#"{"amount":7}"#));
+    let (_, stored) = the_record(&store).await;
+    let labels = labels(&stored);
+    assert_eq!(labels.len(), hapax_core::limits::LABEL_COUNT_MAX);
+    assert_eq!((labels[2], labels[11], labels[15]), (("l-0", "1"), ("l-9", "1"), ("l-13", "7")));
 }
 
 /// Stands from now on for an hour.

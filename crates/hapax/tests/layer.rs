@@ -514,3 +514,59 @@ async fn labels_are_recorded_with_the_claim() {
     let label = labels.iter().find(|label| label.name == "amount").unwrap();
     assert_eq!(label.value, "1");
 }
+
+#[tokio::test]
+async fn a_method_in_lower_case_is_protected_and_forwarded_as_it_came() {
+    for route in [Route::new(), Route::new().with_key_per(KeyPer::Route)] {
+        let (store, work) = setup();
+        let app = app(&work, layer(&store).with_default_route(route));
+        let spelled = |method: &str| {
+            let mut request = request("/pay", "k");
+            *request.method_mut() = Method::from_bytes(method.as_bytes()).unwrap();
+            request
+        };
+        let mut without_key = spelled("post");
+        without_key.headers_mut().remove("idempotency-key");
+        assert_eq!(send(&app, without_key).await.code(), "key-missing");
+        assert_eq!(send(&app, spelled("post")).await.header("x-method"), Some("post"));
+        for method in ["post", "POST", "Post"] {
+            assert!(send(&app, spelled(method)).await.is_replay(), "{method}");
+        }
+        assert_eq!(work.runs(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_override_that_names_no_method_of_a_route_leaves_a_request_protected() {
+    let (store, work) = setup();
+    let app = app(&work, layer(&store));
+    for asked in ["FOO", "LINK", "CONNECT", "GET"] {
+        let overridden = || {
+            let mut request = request("/pay", asked);
+            request.headers_mut().insert("x-http-method-override", asked.parse().unwrap());
+            request
+        };
+        assert!(!send(&app, overridden()).await.is_replay());
+        assert!(send(&app, overridden()).await.is_replay(), "{asked}");
+    }
+    assert_eq!(work.runs(), 4);
+}
+
+#[tokio::test]
+async fn every_spelling_of_a_path_has_the_same_key_per_route() {
+    let (store, work) = setup();
+    let count = |axum::extract::State(work): axum::extract::State<Work>| async move {
+        work.runs.fetch_add(1, Ordering::SeqCst);
+    };
+    let layer = layer(&store).with_default_route(Route::new().with_key_per(KeyPer::Route));
+    let app = axum::Router::new().fallback(count).with_state(work.clone()).layer(layer);
+    assert_eq!(send(&app, request("/kp", "k")).await.status, 200);
+    for path in ["/%6bp", "//kp", "/kp/", "/./kp", "/x/../kp", "/kp;v=1", "/x/..%2Fkp"] {
+        let got = send(&app, request(path, "k")).await;
+        assert_eq!((got.status, got.code().as_str()), (422, "key-reused"), "{path}");
+    }
+    assert!(send(&app, request("/kp", "k")).await.is_replay());
+    assert_eq!(work.runs(), 1);
+    assert_eq!(send(&app, request("/kp/1", "k")).await.status, 200, "another path has keys of its own");
+    assert_eq!(work.runs(), 2);
+}

@@ -182,7 +182,7 @@ impl Store for Scratched {
     async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {
         let mut page = self.0.scan(query).await?;
         if query.after.is_none() {
-            page.damaged.push(Damaged { id: None, reason: "a byte was changed".to_owned() });
+            page.damaged.push(Damaged { id: None, scope: None, key: None, reason: "a byte was changed".to_owned() });
         }
         Ok(page)
     }

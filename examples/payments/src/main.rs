@@ -9,7 +9,9 @@
 
 use std::process::ExitCode;
 
+use hapax::background::{self, CancellationToken};
 use hapax_sqlite::{Options, Sqlite};
+use tokio::signal::unix::{SignalKind, signal};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -27,12 +29,21 @@ async fn serve() -> Result<(), Box<dyn std::error::Error>> {
     let (app, idempotency) = payments::app(store);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     println!("listening on http://{}", listener.local_addr()?);
-    let stop = async {
-        // If the signal cannot be heard, the service simply runs on.
-        let _ = tokio::signal::ctrl_c().await;
+    // Beside the requests: crashes are noticed, and what has expired is deleted.
+    let (engine, ending) = (idempotency.engine().clone(), CancellationToken::new());
+    let ended = ending.clone();
+    let sweeps = tokio::spawn(async move { background::run(&engine, &ended).await });
+    let mut terminate = signal(SignalKind::terminate())?;
+    let stop = async move {
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        }
     };
     axum::serve(listener, app).with_graceful_shutdown(stop).await?;
     // What runs is finished and recorded before the process ends.
     idempotency.drain().await;
+    ending.cancel();
+    sweeps.await?;
     Ok(())
 }

@@ -191,6 +191,27 @@ impl Recipe {
         self.check_length()
     }
 
+    /// A recipe under which two requests are the same only if they are under each of both: the headers of both count, and
+    /// of the body the whole before parts of it, parts before nothing, and the whole where they name different parts. With
+    /// a key if one has a key. Where the scheme would get too long, the whole body counts, and at last only the headers of
+    /// this one.
+    #[must_use]
+    pub fn stricter(&self, other: &Self) -> Self {
+        let body = match (&self.body, &other.body) {
+            (one, other) if one == other => one.clone(),
+            (Body::Ignored, counted) | (counted, Body::Ignored) => counted.clone(),
+            _ => Body::Whole,
+        };
+        let key_id = self.key_id.as_ref().or(other.key_id.as_ref());
+        let mut headers = [self.headers.as_slice(), &other.headers].concat();
+        headers.sort_unstable();
+        headers.dedup();
+        let both = Self { key_id: key_id.cloned(), headers, body };
+        let whole = Self { body: Body::Whole, ..both.clone() };
+        let own = Self { body: Body::Whole, ..self.clone() };
+        both.check_length().or_else(|_| whole.check_length()).unwrap_or(own)
+    }
+
     /// The text that names this recipe.
     #[must_use]
     pub fn scheme(&self) -> Scheme {

@@ -180,3 +180,34 @@ fn recipe() -> impl Strategy<Value = Recipe> {
         },
     )
 }
+
+fn named(text: &str) -> Recipe {
+    Recipe::parse(&scheme(text)).unwrap()
+}
+
+#[test]
+fn the_stricter_of_two_recipes_compares_what_either_compares() {
+    for (one, other, stricter) in [
+        ("1;sha256", "1;sha256", "1;sha256"),
+        ("1;sha256", "1;sha256;only=/a", "1;sha256"),
+        ("1;sha256;body=ignored", "1;sha256;only=/a", "1;sha256;only=/a"),
+        ("1;sha256;except=/a", "1;sha256;except=/a", "1;sha256;except=/a"),
+        ("1;sha256;only=/a", "1;sha256;only=/b", "1;sha256"),
+        ("1;sha256;only=/a", "1;sha256;except=/a", "1;sha256"),
+        ("1;sha256;headers=x-b", "1;hmac-sha256=k;headers=x-a,x-b", "1;hmac-sha256=k;headers=x-a,x-b"),
+    ] {
+        for (one, other) in [(one, other), (other, one)] {
+            assert_eq!(named(one).stricter(&named(other)), named(stricter), "{one} {other}");
+        }
+    }
+}
+
+#[test]
+fn the_stricter_of_two_recipes_has_a_scheme_that_can_be_stored() {
+    let long = |letter: &str| letter.repeat(SCHEME_BYTES_MAX * 2 / 3);
+    let headers = |letter| Recipe::new().with_headers([long(letter)]).unwrap();
+    let ignored = headers("a").without_body().unwrap();
+    let only = Recipe::new().with_only([format!("/{}", long("p"))]).unwrap();
+    assert_eq!(ignored.stricter(&only), headers("a"), "the whole body in place of parts");
+    assert_eq!(headers("a").stricter(&headers("b")), headers("a"), "its own headers");
+}

@@ -2,6 +2,7 @@
 //!
 //! It takes what it needs and ignores the rest. A line without a method and a path is malformed.
 
+use http::HeaderName;
 use serde_json::{Map, Value};
 
 use super::Seen;
@@ -9,8 +10,8 @@ use super::Seen;
 const METHOD: &[&str] = &["method", "request_method", "verb", "http_method"];
 const PATH: &[&str] = &["path", "uri", "request_uri", "url", "request_path"];
 const STATUS: &[&str] = &["status", "status_code", "response_status", "code"];
-/// A truth value, or the key itself, which is not kept.
-const HAS_KEY: &[&str] = &["has_key", "idempotency_key", "idempotency-key", "Idempotency-Key", "http_idempotency_key"];
+/// A truth value. Other fields that tell of keys are called after the header fields that hold them.
+const HAS_KEY: &[&str] = &["has_key"];
 
 /// What a line says.
 #[derive(Debug, PartialEq, Eq)]
@@ -27,16 +28,16 @@ impl Line {
     }
 }
 
-/// Reads one line without its line feed.
-pub(super) fn parse(line: &[u8]) -> Option<Line> {
+/// Reads one line without its line feed. A key stands in one of those header fields.
+pub(super) fn parse(line: &[u8], key_headers: &[HeaderName]) -> Option<Line> {
     if line.starts_with(b"{") {
-        return object(&serde_json::from_slice(line).ok()?);
+        return object(&serde_json::from_slice(line).ok()?, key_headers);
     }
     // Servers log the bytes of a path as they came.
     common(&String::from_utf8_lossy(line))
 }
 
-fn object(whole: &Map<String, Value>) -> Option<Line> {
+fn object(whole: &Map<String, Value>, key_headers: &[HeaderName]) -> Option<Line> {
     let inner = whole.get("request").or_else(|| whole.get("http")).and_then(Value::as_object);
     let field = |names: &[&str]| named(whole, names).or_else(|| named(inner?, names));
     let line = whole.get("request").and_then(Value::as_str).and_then(request_line);
@@ -44,7 +45,9 @@ fn object(whole: &Map<String, Value>) -> Option<Line> {
     let method = field(METHOD).and_then(Value::as_str).or(in_line_method)?;
     let target = field(PATH).and_then(Value::as_str).or(in_line_path)?;
     let fields = inner.unwrap_or(whole).get("headers").and_then(Value::as_object);
-    let has_key = field(HAS_KEY).map(is_present).or_else(|| fields.map(has_key_field));
+    let has_key = field(HAS_KEY).map(is_present);
+    let has_key = has_key.or_else(|| by_own_field([Some(whole), inner], key_headers));
+    let has_key = has_key.or_else(|| fields.map(|fields| key_headers.iter().any(|name| is_sent(fields, name))));
     made(method, target, field(STATUS).and_then(status), has_key)
 }
 
@@ -71,8 +74,30 @@ fn is_present(value: &Value) -> bool {
     }
 }
 
-fn has_key_field(fields: &Map<String, Value>) -> bool {
-    fields.iter().any(|(name, value)| name.eq_ignore_ascii_case("idempotency-key") && is_present(value))
+fn is_sent(fields: &Map<String, Value>, header: &HeaderName) -> bool {
+    fields.iter().any(|(name, value)| name.eq_ignore_ascii_case(header.as_str()) && is_present(value))
+}
+
+/// What the log's own fields for these header fields say: `idempotency_key`, `http_idempotency_key`. One that holds a key is
+/// enough; that there was none is known only where each of them is logged.
+fn by_own_field(objects: [Option<&Map<String, Value>>; 2], key_headers: &[HeaderName]) -> Option<bool> {
+    let entries = || objects.iter().flatten().flat_map(|object| object.iter());
+    let said = key_headers
+        .iter()
+        .map(|header| entries().find(|(field, _)| is_named_after(field, header)).map(|(_, value)| is_present(value)));
+    let said: Vec<Option<bool>> = said.collect();
+    if said.contains(&Some(true)) {
+        return Some(true);
+    }
+    (!said.is_empty() && said.iter().all(Option::is_some)).then_some(false)
+}
+
+fn is_named_after(field: &str, header: &HeaderName) -> bool {
+    let bare = field.get(..5).filter(|prefix| prefix.eq_ignore_ascii_case("http_")).map_or(field, |_| &field[5..]);
+    let alike = |one: u8, other: u8| one.eq_ignore_ascii_case(&other) || (one == b'_' && other == b'-');
+    [field, bare].iter().any(|field| {
+        field.len() == header.as_str().len() && field.bytes().zip(header.as_str().bytes()).all(|(a, b)| alike(a, b))
+    })
 }
 
 /// `host ident user [time] "POST /path HTTP/1.1" 201 12 "referer" "agent"`.
@@ -122,7 +147,7 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> Option<(String, String, Option<u16>, Option<bool>)> {
-        let line = parse(line.as_bytes())?;
+        let line = parse(line.as_bytes(), &[hapax::http::IDEMPOTENCY_KEY])?;
         Some((line.method, line.path, line.status, line.has_key))
     }
 
@@ -143,6 +168,27 @@ mod tests {
         says(line, "POST", "/a", Some(200), Some(true));
         let line = r#"{"request":{"method":"POST","uri":"/a","headers":{"Accept":["*/*"]}},"status":200}"#;
         says(line, "POST", "/a", Some(200), Some(false));
+    }
+
+    #[test]
+    fn the_configured_fields_say_whether_there_was_a_key() {
+        let names = ["x-request-key", "x-other"].map(HeaderName::from_static);
+        let has_key = |rest: &str, names: &[HeaderName]| {
+            parse(format!(r#"{{"method":"POST","path":"/a",{rest}}}"#).as_bytes(), names).unwrap().has_key
+        };
+        for rest in [
+            r#""headers":{"X-Request-Key":"k"}"#,
+            r#""request":{"headers":{"x-other":["k"]}}"#,
+            r#""http_x_request_key":"k""#,
+            r#""X-Other":"k","x_request_key":"-""#,
+        ] {
+            assert_eq!(has_key(rest, &names), Some(true), "{rest}");
+        }
+        assert_eq!(has_key(r#""headers":{"Idempotency-Key":"k"}"#, &names), Some(false), "that field is not looked at");
+        assert_eq!(has_key(r#""http_idempotency_key":"k""#, &names), None);
+        assert_eq!(has_key(r#""x_other":"-","x_request_key":"-""#, &names), Some(false));
+        assert_eq!(has_key(r#""x_other":"-""#, &names), None, "of the other field the log says nothing");
+        assert_eq!(has_key(r#""x_other":"-""#, &names[1..]), Some(false));
     }
 
     #[test]
@@ -172,7 +218,7 @@ mod tests {
         ] {
             assert_eq!(read(line), None, "{line}");
         }
-        assert!(parse(b"\xff\xfe").is_none());
-        assert!(parse("{\"a\":".repeat(10_000).as_bytes()).is_none(), "deep nesting");
+        assert!(parse(b"\xff\xfe", &[]).is_none());
+        assert!(parse("{\"a\":".repeat(10_000).as_bytes(), &[]).is_none(), "deep nesting");
     }
 }

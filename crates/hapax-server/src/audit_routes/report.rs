@@ -15,6 +15,10 @@ pub enum Finding {
     Unprotected,
     /// A route protects it, but most of its requests had no key: they run unprotected or will be refused.
     MostlyWithoutKeys,
+    /// Keys are optional, and some of its requests had none: they run unprotected.
+    PartlyWithoutKeys,
+    /// Keys are optional, and the log does not tell which of its requests had one: those without run unprotected.
+    KeysUnknown,
 }
 
 /// A configured route and how often it was hit.
@@ -56,6 +60,18 @@ pub struct Endpoint {
     pub finding: Finding,
 }
 
+impl Endpoint {
+    fn in_words(&self) -> String {
+        match self.finding {
+            Finding::Unprotected => "unprotected".to_owned(),
+            Finding::MostlyWithoutKeys | Finding::PartlyWithoutKeys => {
+                format!("{} of {} without a key", self.without_key, self.with_key + self.without_key)
+            }
+            Finding::KeysUnknown => "keys are optional, and the log does not tell who sends one".to_owned(),
+        }
+    }
+}
+
 /// What an audit found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
@@ -65,6 +81,8 @@ pub struct Report {
     pub endpoints: Vec<Endpoint>,
     /// Lines read.
     pub lines: u64,
+    /// Lines that were understood as requests.
+    pub requests: u64,
     /// Lines that could not be understood.
     pub malformed: u64,
     /// The numbers of the first of them.
@@ -74,7 +92,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// 1 if something is unprotected, or may be, because there were too many endpoints to judge; otherwise 0.
+    /// 1 if something is unprotected, or may be, because the log does not tell or there were too many endpoints to judge;
+    /// otherwise 0.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.endpoints.is_empty() || self.unlisted > 0)
@@ -105,20 +124,25 @@ impl Report {
         text
     }
 
+    /// What holds where no endpoint needs attention.
+    fn verdict(&self) -> &'static str {
+        match (self.requests, self.malformed, self.unlisted) {
+            (0, ..) => "There is no request in the log, so nothing was judged.\n",
+            (_, _, 1..) => "Every state-changing endpoint that was judged is protected.\n",
+            (_, 0, _) => "Every state-changing endpoint in the log is protected.\n",
+            _ => "Every state-changing endpoint in the lines that were understood is protected.\n",
+        }
+    }
+
     fn findings(&self, text: &mut String) {
         text.push('\n');
         if self.endpoints.is_empty() {
-            text.push_str("Every state-changing endpoint in the log is protected.\n");
+            text.push_str(self.verdict());
         } else {
-            let rows = self.endpoints.iter().map(|found| {
-                let what = match found.finding {
-                    Finding::Unprotected => "unprotected".to_owned(),
-                    Finding::MostlyWithoutKeys => {
-                        format!("{} of {} without a key", found.without_key, found.with_key + found.without_key)
-                    }
-                };
-                [found.hits.to_string(), found.method.clone(), found.path.clone(), what]
-            });
+            let rows = self
+                .endpoints
+                .iter()
+                .map(|found| [found.hits.to_string(), found.method.clone(), found.path.clone(), found.in_words()]);
             table(text, ["HITS", "METHOD", "ENDPOINT", "FINDING"], rows.collect());
         }
         // Writing to a string cannot fail.

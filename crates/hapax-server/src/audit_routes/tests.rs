@@ -4,6 +4,8 @@ use std::io::{BufReader, Cursor};
 
 use super::*;
 
+static KEY_HEADERS: [HeaderName; 1] = [hapax::http::IDEMPOTENCY_KEY];
+
 fn routes() -> Vec<Route> {
     let route = |methods: &[&str], pattern: &str, keys| Route {
         methods: methods.iter().map(|method| (*method).to_owned()).collect(),
@@ -18,18 +20,18 @@ fn routes() -> Vec<Route> {
     ]
 }
 
-fn matching(method: &str, path: &str) -> Option<usize> {
+fn matching(method: &str, path: &str) -> Option<(usize, Keys)> {
     match (method, path) {
-        ("POST", "/v1/payments") => Some(0),
-        ("POST" | "PATCH", path) if path.starts_with("/v1/orders/") => Some(1),
-        (_, "/hooks") => Some(2),
+        ("POST", "/v1/payments") => Some((0, Keys::Required)),
+        ("POST" | "PATCH", path) if path.starts_with("/v1/orders/") => Some((1, Keys::Optional)),
+        (_, "/hooks") => Some((2, Keys::Ignored)),
         _ => None,
     }
 }
 
 fn audited(log: &str) -> Report {
     let routes = routes();
-    let mut audit = Audit::new(&routes, matching);
+    let mut audit = Audit::new(&routes, &KEY_HEADERS, matching);
     audit.read(Cursor::new(log)).unwrap();
     audit.finish()
 }
@@ -64,15 +66,49 @@ fn a_protected_endpoint_that_is_mostly_called_without_keys_is_found() {
     assert_eq!(report.endpoints.len(), 1);
     assert_eq!(report.endpoints[0].finding, Finding::MostlyWithoutKeys);
     assert!(report.to_table().contains("3 of 5 without a key"), "{}", report.to_table());
-    let report = audited(&(keyless + &line("PATCH", "/v1/orders/8", true).repeat(3)));
-    assert_eq!((report.endpoints.len(), report.exit_code()), (0, 0));
+    let refused = line("POST", "/v1/payments", false).repeat(2);
+    let report = audited(&(refused.clone() + &line("POST", "/v1/payments", true)));
+    assert_eq!(report.endpoints[0].finding, Finding::MostlyWithoutKeys);
+    let report = audited(&(refused + &line("POST", "/v1/payments", true).repeat(2)));
+    assert_eq!((report.endpoints.len(), report.exit_code()), (0, 0), "where keys are required, none runs without");
+}
+
+#[test]
+fn a_single_request_without_a_key_is_found_where_keys_are_optional() {
+    let report = audited(&(line("PATCH", "/v1/orders/7", true).repeat(99) + &line("PATCH", "/v1/orders/8", false)));
+    assert_eq!((report.endpoints.len(), report.exit_code()), (1, 1));
+    assert_eq!(report.endpoints[0].finding, Finding::PartlyWithoutKeys);
+    assert!(report.to_table().contains("1 of 100 without a key"), "{}", report.to_table());
+}
+
+#[test]
+fn a_log_that_does_not_tell_of_keys_is_no_proof_where_keys_are_optional() {
+    let untold = "1.2.3.4 - - [x] \"PATCH /v1/orders/7 HTTP/1.1\" 200 5\n";
+    let report = audited(untold);
+    assert_eq!((report.endpoints.len(), report.exit_code()), (1, 1));
+    assert_eq!(report.endpoints[0].finding, Finding::KeysUnknown);
+    assert!(report.to_table().contains("keys are optional, and the log does not tell"), "{}", report.to_table());
+    let json: serde_json::Value = serde_json::from_str(&report.to_json().unwrap()).unwrap();
+    assert_eq!(json["endpoints"][0]["finding"], "keys-unknown");
+}
+
+#[test]
+fn nothing_is_promised_about_what_was_not_judged() {
+    let report = audited("# only a comment\n");
+    assert!(report.to_table().contains("There is no request in the log, so nothing was judged."));
+    let report = audited(&format!("nonsense\n{}", line("POST", "/v1/payments", true)));
+    assert!(
+        report.to_table().contains("Every state-changing endpoint in the lines that were understood is protected.")
+    );
 }
 
 #[test]
 fn an_endpoint_of_which_a_part_is_unprotected_is_found_whichever_comes_last() {
     let routes = routes();
     for last in ["/v1/users/1", "/v1/users/2"] {
-        let mut audit = Audit::new(&routes, |_: &str, path: &str| (path == "/v1/users/1").then_some(0));
+        let mut audit = Audit::new(&routes, &KEY_HEADERS, |_: &str, path: &str| {
+            (path == "/v1/users/1").then_some((0, Keys::Required))
+        });
         for path in ["/v1/users/1", "/v1/users/2", last] {
             audit.see(&Seen { method: "POST", path, status: Some(200), has_key: Some(true) });
         }
@@ -83,7 +119,7 @@ fn an_endpoint_of_which_a_part_is_unprotected_is_found_whichever_comes_last() {
 }
 
 #[test]
-fn a_log_that_does_not_tell_of_keys_accuses_nobody() {
+fn a_log_that_does_not_tell_of_keys_accuses_nobody_where_keys_are_required() {
     let report = audited("1.2.3.4 - - [x] \"POST /v1/payments HTTP/1.1\" 201 5\n");
     assert_eq!((report.endpoints.len(), report.exit_code()), (0, 0));
     assert!(report.to_table().contains("Every state-changing endpoint in the log is protected."));
@@ -151,7 +187,7 @@ impl Read for Million {
 #[test]
 fn a_million_lines_are_read_in_bounded_memory() {
     let routes = routes();
-    let mut audit = Audit::new(&routes, matching);
+    let mut audit = Audit::new(&routes, &KEY_HEADERS, matching);
     audit.read(BufReader::new(Million(0))).unwrap();
     assert_eq!(audit.endpoints.len(), ENDPOINTS_MAX);
     let report = audit.finish();

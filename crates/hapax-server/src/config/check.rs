@@ -4,16 +4,22 @@
 //! `hapax config check`, a start and a reload can never disagree. Left to others: single values (`value`).
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use http::Uri;
+use hapax::http::IDEMPOTENCY_KEY;
+use hapax_postgres::Encryption;
+use http::{HeaderName, Uri};
 
-use super::model::{Backend, Config};
+use super::choice::ReplayCheck;
+use super::host;
+use super::model::{Backend, Config, Jwt, Place, ScopeKind};
 use super::problem::{Origin, nearest};
-use super::read_scope::is_loopback;
-use super::reader::Reader;
+use super::reader::{Reader, Setting};
 use super::secret;
 use super::units::show_duration;
+use super::value::Value as _;
+use crate::logs;
 
 /// No timeout and no retention is longer: more is a unit mistaken for another.
 pub(super) const DURATION_MAX: Duration = Duration::from_millis(hapax_core::limits::DURATION_MS_MAX);
@@ -24,6 +30,15 @@ const SCHEMA_CHARS_MAX: usize = 63;
 /// More connections would make smaller batches, not more writes.
 const STORE_CONNECTIONS_MAX: u32 = 64;
 
+/// Clocks that differ by more are to be corrected.
+const LEEWAY_MAX: Duration = Duration::from_secs(5 * 60);
+
+/// Whoever is shut out is let in for as long.
+const ASK_CACHE_MAX: Duration = Duration::from_secs(60 * 60);
+
+/// The engines cannot count to much more than three weeks, and no client waits as long as this.
+const STORE_TIMEOUT_MAX: Duration = Duration::from_secs(600);
+
 /// How much is logged, from nothing to everything.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -33,6 +48,7 @@ pub(super) fn config(reader: &mut Reader<'_>, config: &Config, without_upstream:
     addresses(reader, config);
     store(reader, config);
     keys(reader, config);
+    callers(reader, config);
     secrets(reader, config);
     log_level(reader, &config.log.level);
     timeouts(reader, config);
@@ -77,16 +93,25 @@ fn upstream(reader: &mut Reader<'_>, config: &Config, without_upstream: bool) {
 /// True where the URL certainly leads to a listener at that address.
 fn leads_to(url: &Uri, listener: SocketAddr) -> bool {
     let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("https") { 443 } else { 80 });
+    if port != listener.port() || port == 0 {
+        return false;
+    }
     let host = url.host().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
     let listens = listener.ip().to_canonical();
-    let same = address.is_some_and(|address| address.to_canonical() == listens);
-    // A listener on all addresses is reached by loopback, and `localhost` by either family.
-    let by_loopback = is_loopback(host) && listens.is_unspecified();
-    let unspecified =
-        address.is_some_and(|address| address.is_unspecified()) && (listens.is_loopback() || listens.is_unspecified());
-    let by_name = host.eq_ignore_ascii_case("localhost") && (listens.is_loopback() || listens.is_unspecified());
-    port == listener.port() && port != 0 && (same || by_loopback || unspecified || by_name)
+    match host::address(host) {
+        Some(address) if address == listens => true,
+        // Whoever connects to no address in particular gets this machine.
+        Some(address) if address.is_unspecified() => listens.is_loopback() || listens.is_unspecified(),
+        // A listener on all addresses is reached by each.
+        Some(address) => listens.is_unspecified() && is_reached(listens, address) && host::is_own_address(address),
+        None if host::is_localhost(host) => listens.is_loopback() || listens.is_unspecified(),
+        None => listens.is_unspecified() && host::is_own_name(host),
+    }
+}
+
+/// Whether a listener on all addresses hears that one: one of IPv6 hears IPv4 as well.
+fn is_reached(listens: IpAddr, address: IpAddr) -> bool {
+    address.is_loopback() || address.is_ipv4() || listens.is_ipv6()
 }
 
 fn addresses(reader: &mut Reader<'_>, config: &Config) {
@@ -122,10 +147,35 @@ fn store(reader: &mut Reader<'_>, config: &Config) {
         );
         reader.refuse(&["store.schema"], message);
     }
+    if store.timeout > STORE_TIMEOUT_MAX {
+        let message = format!(
+            "`store.timeout` is {}, above {}; requests would wait that long for a store that hangs, so lower it",
+            show_duration(store.timeout),
+            show_duration(STORE_TIMEOUT_MAX)
+        );
+        reader.refuse(&["store.timeout"], message);
+    }
+    if let Backend::Postgres { url, .. } = &store.backend {
+        encryption(reader, url.expose(), store.ca_file.is_some());
+    }
     if let Backend::Sqlite { path } = &store.backend {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         if let Some(directory) = directory.filter(|directory| !directory.is_dir()) {
             let message = format!("`store.url`: the directory `{}` does not exist; create it", directory.display());
+            reader.refuse(&["store.url"], message);
+        }
+    }
+}
+
+fn encryption(reader: &mut Reader<'_>, url: &str, has_authority: bool) {
+    match hapax_postgres::Options::new(url).encryption() {
+        Ok(Some(Encryption::Never)) if has_authority => {
+            let message = "`store.ca_file` asks for TLS, and `store.url` turns it off (sslmode=disable); remove one";
+            reader.refuse(&["store.url", "store.ca_file"], message);
+        }
+        Ok(_) => {}
+        Err(_) => {
+            let message = "`store.url`: sslmode must be disable, prefer, require, verify-ca or verify-full";
             reader.refuse(&["store.url"], message);
         }
     }
@@ -161,22 +211,56 @@ fn keys(reader: &mut Reader<'_>, config: &Config) {
     }
 }
 
+/// What says who calls must not be the key, and whoever is configured to be asked must be asked.
+fn callers(reader: &mut Reader<'_>, config: &Config) {
+    let is_key = |name: &HeaderName| config.keys.headers.contains(name);
+    for kind in &config.scope.kinds {
+        let (key, shown) = match kind {
+            // The usual field is refused where scopes are read.
+            ScopeKind::Header(name) if is_key(name) && *name != IDEMPOTENCY_KEY => ("scope", format!("header:{name}")),
+            ScopeKind::CredentialHeader(name) if is_key(name) && *name != IDEMPOTENCY_KEY => {
+                ("scope", format!("credential:{name}"))
+            }
+            ScopeKind::Jwt(Jwt { token_in: Some(Place::Header(name)), .. }) if is_key(name) => {
+                ("jwt.token_in", format!("header:{name}"))
+            }
+            _ => continue,
+        };
+        let message = format!("`{key}` names \"{shown}\", which `keys.headers` says is the key; name another field");
+        reader.refuse(&[key, "keys.headers"], message);
+    }
+    let in_scope = config.scope.kinds.iter().any(|kind| matches!(kind, ScopeKind::Ask(_)));
+    let policies = config.routes.iter().map(|route| &route.policy).chain([&config.defaults]);
+    let in_policy = policies.into_iter().any(|policy| policy.replay_check == ReplayCheck::Ask);
+    if config.ask.is_some() && !in_scope && !in_policy {
+        let routes = (0..config.routes.len()).map(|at| format!("route[{at}].replay_check"));
+        let said: Vec<String> = routes.chain(["defaults.replay_check".to_owned()]).collect();
+        let keys: Vec<&str> = ["ask.url", "scope"].into_iter().chain(said.iter().map(String::as_str)).collect();
+        let message = "[ask] has an endpoint, but neither `scope` nor a `replay_check` names \"ask\", so it would not be \
+                       asked; add it to one of them, or remove `ask.url`";
+        reader.refuse(&keys, message);
+    }
+}
+
 /// Where a fingerprint key may have been set.
 const FINGERPRINT_KEYS: [&str; 3] = ["fingerprint.key_file", "fingerprint.key", "fingerprint.older_key_files"];
 
 fn secrets(reader: &mut Reader<'_>, config: &Config) {
     let Some(path) = reader.file.filter(|path| secret::is_public(path)) else { return };
-    let has_password = matches!(&config.store.backend, Backend::Postgres { url, .. } if url.expose().contains('@'));
-    let held = [("admin.token", true), ("fingerprint.key", true), ("store.url", has_password)];
+    let has_password = matches!(&config.store.backend, Backend::Postgres { url, .. } if holds_password(url.expose()));
+    let held = [
+        ("admin.token", config.admin.token.is_some()),
+        ("fingerprint.key", config.fingerprint.current.is_some()),
+        ("store.url", has_password),
+    ];
     let held = held.map(|(key, is_secret)| (key.to_owned(), is_secret));
     let tokens: Vec<_> = (0..config.admin.tokens.len()).map(|at| (format!("admin.tokens[{at}].value"), true)).collect();
     for (key, is_secret) in held.iter().chain(&tokens) {
-        let in_file = |origin: &Origin| matches!(origin, Origin::File { .. });
-        let set =
-            |name: &str| reader.settings.iter().find(|setting| setting.key == name).map(|setting| &setting.origin);
+        let set = |name: &str| reader.settings.iter().find(|setting| setting.key == name);
+        let in_file = |setting: &&Setting| matches!(setting.origin, Origin::File { .. });
         // A secret that stands in a file of its own was checked there.
-        let inline = set(key).is_some_and(in_file) && !set(&format!("{key}_file")).is_some_and(in_file);
-        if *is_secret && inline {
+        let apart = set(&format!("{key}_file")).is_some_and(|setting| setting.value != None::<PathBuf>.show());
+        if *is_secret && !apart && set(key).filter(in_file).is_some() {
             let path = path.display();
             let message = format!(
                 "`{key}` is a secret, and anyone on this machine can read `{path}`; run `chmod o-rwx {path}` or set \
@@ -185,6 +269,13 @@ fn secrets(reader: &mut Reader<'_>, config: &Config) {
             reader.refuse(&[key], message);
         }
     }
+}
+
+/// Between a user's name and the host, or as a parameter.
+fn holds_password(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':')) || rest.contains("password=")
 }
 
 fn log_level(reader: &mut Reader<'_>, text: &str) {
@@ -196,8 +287,12 @@ fn log_level(reader: &mut Reader<'_>, text: &str) {
                 "`log.level` must be {}, or such as \"info,hapax_server=debug\", not {level:?}{close}",
                 LEVELS.join(", ")
             );
-            reader.refuse(&["log.level"], message);
+            return reader.refuse(&["log.level"], message);
         }
+    }
+    // The parts before the levels.
+    if let Err(error) = logs::check_filter(text) {
+        reader.refuse(&["log.level"], format!("`log.level`: {error}"));
     }
 }
 
@@ -220,6 +315,16 @@ fn timeouts(reader: &mut Reader<'_>, config: &Config) {
     let ask = config.ask.as_ref().map(|ask| ("ask.timeout", ask.timeout));
     for (key, value) in all.into_iter().chain(ask) {
         above_zero(reader, &[key], key, value);
+    }
+    let leeway = config.scope.kinds.iter().find_map(|kind| match kind {
+        ScopeKind::Jwt(jwt) => Some(("jwt.leeway", jwt.leeway, LEEWAY_MAX, "which keeps expired tokens valid")),
+        _ => None,
+    });
+    let cache = config.ask.as_ref().and_then(|ask| ask.cache);
+    let cache = cache.map(|cache| ("ask.cache", cache, ASK_CACHE_MAX, "in which a caller who was shut out comes in"));
+    for (key, value, limit, what) in leeway.into_iter().chain(cache).filter(|(_, value, limit, _)| value > limit) {
+        let (value, limit) = (show_duration(value), show_duration(limit));
+        reader.refuse(&[key], format!("`{key}` is {value}, above {limit}, {what}; lower it"));
     }
     for (key, value) in [("server.drain", server.drain), ("upstream.idle_timeout", upstream.idle_timeout)] {
         not_endless(reader, &[key], key, value);

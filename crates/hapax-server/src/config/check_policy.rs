@@ -93,7 +93,8 @@ fn policy(place: &mut Place<'_, '_>, policy: &Policy, config: &Config) {
     labels(place, policy);
     probe(place, policy, config.upstream.answer_timeout);
     if policy.replay_check == ReplayCheck::Ask && config.ask.is_none() {
-        place.refuse(&["replay_check"], "`replay_check = \"ask\"` needs an endpoint; set `ask.url`");
+        let message = "`replay_check = \"ask\"` needs an endpoint; set `ask.url`";
+        place.refuse_beside(&["replay_check"], &["ask.url"], message);
     }
 }
 
@@ -182,10 +183,14 @@ fn request_age(place: &mut Place<'_, '_>, policy: &Policy) {
 
 fn fingerprint(place: &mut Place<'_, '_>, policy: &Policy, config: &Config) {
     let names = ["fingerprint", "fingerprint_pointers", "fingerprint_headers"];
-    let needs_pointers = matches!(policy.fingerprint, Counted::Only | Counted::Except);
-    if needs_pointers && policy.fingerprint_pointers.is_empty() {
+    if needs_pointers(policy) && policy.fingerprint_pointers.is_empty() {
         let message = "`fingerprint` is \"only\" or \"except\", which needs JSON pointers; set `fingerprint_pointers`";
         return place.refuse(&names, message);
+    }
+    if has_idle_pointers(place, policy, config) {
+        let message = "`fingerprint_pointers` do nothing unless `fingerprint` is \"only\" or \"except\"; set that too, or \
+                       remove them";
+        place.refuse(&["fingerprint_pointers", "fingerprint"], message);
     }
     let key_id = config.fingerprint.current.as_ref().map(|key| key.id.as_str());
     if let Err(why) = policy.recipe(key_id) {
@@ -193,6 +198,25 @@ fn fingerprint(place: &mut Place<'_, '_>, policy: &Policy, config: &Config) {
         if policy.recipe(None).is_err() {
             place.refuse(&names, format!("`fingerprint` is not accepted: {why}"));
         }
+    }
+}
+
+fn needs_pointers(policy: &Policy) -> bool {
+    matches!(policy.fingerprint, Counted::Only | Counted::Except)
+}
+
+/// Whether somebody wrote pointers here that count nowhere: those of the defaults may count in a route.
+fn has_idle_pointers(place: &Place<'_, '_>, policy: &Policy, config: &Config) -> bool {
+    if needs_pointers(policy) || policy.fingerprint_pointers.is_empty() {
+        return false;
+    }
+    let says = |at: usize| {
+        let key = format!("route[{at}].fingerprint_pointers");
+        place.reader.settings.iter().any(|setting| setting.key == key)
+    };
+    match place.route {
+        Some(at) => says(at),
+        None => !config.routes.iter().enumerate().any(|(at, route)| needs_pointers(&route.policy) && !says(at)),
     }
 }
 

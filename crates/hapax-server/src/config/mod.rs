@@ -10,13 +10,14 @@
 //! | `reader` | who wins, and which keys nobody knows |
 //! | `sections`, `read_admin`, `read_policy`, `read_scope`, `read_store` | which keys there are |
 //! | `value`, `choice`, `units`, `secret` | types of values |
-//! | `check`, `check_policy` | which values fit together |
+//! | `check`, `check_policy`, `host` | which values fit together |
 //! | `show`, `reload` | what operators see, and what a reload cannot change |
 
 mod check;
 mod check_policy;
 mod choice;
 mod environment;
+mod host;
 mod model;
 pub mod policy;
 mod probe;
@@ -50,6 +51,7 @@ pub(crate) use secret::read_file as read_secret;
 pub use show::show;
 pub use source::{FILE_DEFAULT, FILE_VARIABLE, FlagValue, Sources};
 pub(crate) use units::duration;
+pub(crate) use value::without_query;
 
 use reader::{Entries, Reader};
 use source::Override;

@@ -136,11 +136,13 @@ pub struct Upstream {
 pub struct Store {
     /// Which store.
     pub backend: Backend,
-    /// A store that can lose an acknowledged write is refused.
+    /// A store that can lose an acknowledged write is refused: memory, and a PostgreSQL server without a synchronous standby.
     pub strict: bool,
+    /// PostgreSQL: there is one server, and nothing takes over from it; `strict` then asks for no standby.
+    pub single_node: bool,
     /// PostgreSQL: the schema of hapax's tables.
     pub schema: String,
-    /// PostgreSQL: certificates that are trusted besides the system's, PEM.
+    /// PostgreSQL: certificates that are trusted besides the system's, PEM. With it, TLS is required.
     pub ca_file: Option<PathBuf>,
     /// PostgreSQL: there is a transaction pooler in front.
     pub pooler: bool,
@@ -464,6 +466,7 @@ impl Default for Store {
         Self {
             backend: Backend::Sqlite { path: "hapax.db".into() },
             strict: false,
+            single_node: false,
             schema: "hapax".to_owned(),
             ca_file: None,
             pooler: false,

@@ -9,12 +9,14 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 
 use super::choice::JwtAlgorithm;
+pub(super) use super::host::is_loopback;
 use super::model::{Ask, Jwt, JwtKeys, Place, Scope, ScopeKind, count};
 use super::problem::did_you_mean;
 use super::reader::{Reader, Section};
 use super::secret;
 use super::sections::{ca_file, file};
 use super::value::{Fault, Value, quoted};
+use crate::scope::{KINDS_MAX, USUAL_TENANT_HEADER};
 
 /// A kind as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,10 +118,10 @@ pub(super) fn scope(
     }
     if words.contains(&Word::Jwt) && jwt.is_none() {
         let message = "the scope `jwt` needs a key; set one of `jwt.key_file`, `jwt.jwks_file` and `jwt.jwks_url`";
-        reader.refuse(&["scope"], message);
+        reader.refuse(&["scope", "jwt.key_file", "jwt.jwks_file", "jwt.jwks_url"], message);
     }
     if words.contains(&Word::Ask) && ask.is_none() {
-        reader.refuse(&["scope"], "the scope `ask` needs an endpoint; set `ask.url`");
+        reader.refuse(&["scope", "ask.url"], "the scope `ask` needs an endpoint; set `ask.url`");
     }
     Scope { kinds, anonymous }
 }
@@ -134,6 +136,10 @@ fn check_words(reader: &mut Reader<'_>, words: &[Word], anonymous: bool) {
         if words[..at].contains(word) {
             reader.refuse(&["scope"], format!("`scope` names {} twice; remove one", word.show()));
         }
+    }
+    if words.len() > KINDS_MAX {
+        let message = format!("`scope` names {} kinds, above the limit of {KINDS_MAX}; remove some", words.len());
+        reader.refuse(&["scope"], message);
     }
     if words.len() > 1 && words.contains(&Word::Single) {
         let message =
@@ -167,6 +173,7 @@ fn unfit(word: &Word) -> Option<&'static str> {
         }
         "authorization" => Some("for which there is a kind of its own; write \"credential\""),
         "cookie" => Some("which holds many values; write \"credential:cookie:NAME\""),
+        "proxy-authorization" => Some("which is meant for a proxy and not for the API; write \"credential\""),
         _ => None,
     }
 }
@@ -259,17 +266,11 @@ fn check_keys(reader: &mut Reader<'_>, key: &str, keys: &JwtKeys, algorithms: &[
     }
 }
 
-/// True for a host that is certainly this machine.
-pub(super) fn is_loopback(host: &str) -> bool {
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
-}
-
 /// Reads `[ask]`; `None` where it names no endpoint.
 pub(super) fn ask(section: &mut Section<'_, '_>) -> Option<Ask> {
     let url: Option<Uri> = section.value("url", None);
     let passed = ["authorization", "cookie"].map(HeaderName::from_static).to_vec();
-    let tenant_header = section.value("tenant_header", HeaderName::from_static("x-tenant"));
+    let tenant_header = section.value("tenant_header", HeaderName::from_static(USUAL_TENANT_HEADER));
     let timeout = section.value("timeout", Duration::from_secs(2));
     let pass_headers = section.value("pass_headers", passed);
     let cache = section.value("cache", None);

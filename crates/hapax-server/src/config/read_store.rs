@@ -3,6 +3,8 @@
 //! A store is named by a URL whose scheme says what it is; memory is never chosen silently. A password in the URL
 //! reaches no message. Left to others: opening it.
 
+use hapax_postgres::Options;
+
 use super::model::{Backend, Store};
 use super::problem::did_you_mean;
 use super::reader::Section;
@@ -26,6 +28,7 @@ pub(super) fn store(section: &mut Section<'_, '_>) -> Store {
     Store {
         backend,
         strict: section.value("strict", default.strict),
+        single_node: section.value("single_node", default.single_node),
         schema: section.value("schema", default.schema),
         ca_file,
         pooler: section.value("pooler", default.pooler),
@@ -33,6 +36,32 @@ pub(super) fn store(section: &mut Section<'_, '_>) -> Store {
         timeout: section.value("timeout", default.timeout),
         breaker_failures: section.value("breaker_failures", default.breaker_failures),
         breaker_pause: section.value("breaker_pause", default.breaker_pause),
+    }
+}
+
+impl Store {
+    /// How a PostgreSQL server at that URL is used. Who names an authority wants to talk to nobody else: TLS is required.
+    pub(crate) fn postgres_options(&self, url: &str) -> Options {
+        let mut options = Options::new(url)
+            .with_schema(&self.schema)
+            .with_connections(self.connections.get() as usize)
+            .with_statement_timeout(self.timeout)
+            .with_connect_timeout(self.timeout);
+        if self.ca_file.is_some() {
+            options = options.with_tls_required();
+        }
+        if self.pooler {
+            options = options.with_pooler();
+        }
+        options
+    }
+
+    /// Where what is sent to the store can be read on the way, for people.
+    pub(super) fn exposed_at(&self) -> Option<&str> {
+        match &self.backend {
+            Backend::Postgres { url, shown } => self.postgres_options(url.expose()).is_exposed().then_some(shown),
+            Backend::Sqlite { .. } | Backend::Memory => None,
+        }
     }
 }
 

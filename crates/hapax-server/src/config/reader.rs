@@ -183,7 +183,9 @@ impl<'a> Section<'_, 'a> {
         let (inline, by_file) = (self.found(key), self.found(file_key));
         let origins = |found: &[Found<'_>]| found.iter().map(|found| self.origin(found)).collect::<Vec<_>>();
         let (origins, origins_by_file) = (origins(&inline), origins(&by_file));
-        let (rank, rank_by_file) = (strength(&origins, &inline), strength(&origins_by_file, &by_file));
+        let rank = strength(&origins, &inline);
+        // A file that is "off" says nothing about the secret itself.
+        let rank_by_file = Some(strength(&origins_by_file, &by_file)).filter(|rank| rank.1).unwrap_or_default();
         // Equal strength means the same kind of source, each with a value that is not "off".
         if rank == rank_by_file && rank.1 {
             let message = format!("`{}` and `{}` are both set; remove one", self.full(key), self.full(file_key));

@@ -1,14 +1,13 @@
 //! What a reload cannot change, and what an operator should know.
 //!
-//! Sockets, the store and the addresses of records are fixed while the process lives. Left to others: the signal, and
-//! putting a new configuration in force.
+//! Sockets, the store and the addresses of records are fixed while the process lives. Left to others: the signal, the scheme of
+//! scopes, which they know themselves, and putting a new configuration in force.
 
 use http::Method;
 
-use super::model::{Backend, Config, ScopeKind};
-use super::policy::KeyPer;
+use super::model::{Backend, Config, Route, ScopeKind};
+use super::policy::{KeyPer, Policy};
 use super::{Mode, read_scope};
-use hapax::http::Pattern;
 
 impl Config {
     /// The keys whose new values need a restart; empty where `new` can be put in force as it is.
@@ -29,8 +28,7 @@ impl Config {
             ("server.h2_resets_max", server.h2_resets_max != other.h2_resets_max),
             ("server.trusted_peers", server.trusted_peers != other.trusted_peers),
             ("store", self.store != new.store),
-            ("scope", identity(self) != identity(new)),
-            ("key_per", per_route(self) != per_route(new)),
+            ("key_per", self.key_per_scheme() != new.key_per_scheme()),
             ("background", self.background != new.background),
             ("admin.from", self.admin.from != new.admin.from),
             ("admin.hosts", self.admin.hosts != new.admin.hosts),
@@ -40,12 +38,32 @@ impl Config {
         changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
     }
 
+    /// For whom keys are unique, request by request, as a text: with another one, some keys get other addresses. Of the routes
+    /// it names those that differ from the default, and those that take requests from them.
+    pub(crate) fn key_per_scheme(&self) -> String {
+        let default = self.defaults.key_per;
+        let differ: Vec<&Route> = self.routes.iter().filter(|route| route.policy.key_per != default).collect();
+        let counts = |route: &&Route| {
+            route.policy.key_per != default || differ.iter().any(|other| takes_requests_from(route, other))
+        };
+        let named = |route: &Route| format!(";{}{}={}", methods(route), route.path, per(&route.policy));
+        let mut routes: Vec<String> = self.routes.iter().filter(counts).map(named).collect();
+        routes.sort();
+        format!("per-{}{}", per(&self.defaults), routes.concat())
+    }
+
     /// What is allowed but worth a second look, a sentence each.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.store.backend == Backend::Memory {
             warnings.push("the store is in memory: a restart forgets every key, and retries run again".to_owned());
+        }
+        if let Some(shown) = self.store.exposed_at() {
+            warnings.push(format!(
+                "the store at {shown} may be talked to without TLS: passwords and recorded answers can be read on the way; \
+                 add sslmode=require to `store.url`"
+            ));
         }
         if self.mode == Mode::Observe {
             warnings.push("mode is observe: nothing is refused or replayed, so nothing is protected".to_owned());
@@ -77,19 +95,23 @@ fn plain_header(kind: &ScopeKind) -> Option<&str> {
     }
 }
 
-/// What addresses depend on: the kinds in their order, and the claim or field that names a caller.
-fn identity(config: &Config) -> Vec<String> {
-    let kind = |kind: &ScopeKind| match kind {
-        // Where any issuer is accepted, the issuer is part of the identity.
-        ScopeKind::Jwt(jwt) => format!("jwt {} {}", jwt.claim, jwt.issuer.is_empty()),
-        ScopeKind::Ask(ask) => format!("ask {}", ask.tenant_header),
-        other => format!("{other:?}"),
-    };
-    config.scope.kinds.iter().map(kind).collect()
+fn per(policy: &Policy) -> &'static str {
+    match policy.key_per {
+        KeyPer::Route => "route",
+        KeyPer::Caller => "caller",
+    }
 }
 
-/// The routes that have their own keys.
-fn per_route(config: &Config) -> (KeyPer, Vec<(&Pattern, &[Method])>) {
-    let own = config.routes.iter().filter(|route| route.policy.key_per == KeyPer::Route);
-    (config.defaults.key_per, own.map(|route| (&route.path, route.methods.as_slice())).collect())
+/// Whether some request is on the one only because it is more specific than the other.
+fn takes_requests_from(route: &Route, other: &Route) -> bool {
+    route.methods.iter().any(|method| other.methods.contains(method))
+        && route.path.specificity() > other.path.specificity()
+        && route.path.overlaps(&other.path)
+}
+
+/// Nothing where they are the usual ones.
+fn methods(route: &Route) -> String {
+    let mut names: Vec<&str> = route.methods.iter().map(Method::as_str).collect();
+    names.sort_unstable();
+    if names == ["PATCH", "POST"] { String::new() } else { format!("{} ", names.join(",")) }
 }

@@ -64,12 +64,15 @@ pub(super) fn check_private(path: &Path) -> Result<(), String> {
 
 /// Refuses a file that cannot be read.
 pub(super) fn check_readable(path: &Path) -> Result<(), String> {
-    let file = fs::File::open(path).map_err(|error| unreadable(path, &error))?;
-    let about = file.metadata().map_err(|error| unreadable(path, &error))?;
+    // Before it is opened: opening a pipe waits for somebody to write.
+    let about = fs::metadata(path).map_err(|error| unreadable(path, &error))?;
     if about.is_dir() {
         return Err(format!("`{}` is a directory; name a file", path.display()));
     }
-    Ok(())
+    if !about.is_file() {
+        return Err(format!("`{}` is a pipe or a device, not a regular file; name one", path.display()));
+    }
+    fs::File::open(path).map(|_| ()).map_err(|error| unreadable(path, &error))
 }
 
 /// True where users other than owner and group can read or change a file.

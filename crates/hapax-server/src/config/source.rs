@@ -118,6 +118,12 @@ impl Raw {
 }
 
 impl Sources {
+    /// The same with the file that there is now, so that its absence is noticed when it is read again.
+    #[must_use]
+    pub fn pinned(self) -> Self {
+        Self { file: self.named_file(), ..self }
+    }
+
     /// The file to read: the one that was named, else the one in the directory.
     pub(super) fn named_file(&self) -> Option<PathBuf> {
         let names_file = |(name, path): &&(String, String)| name == FILE_VARIABLE && !path.is_empty();
@@ -126,7 +132,8 @@ impl Sources {
             let directory = self.directory.as_ref()?;
             // "./hapax.toml" would only be noise before each line number.
             let path = if directory == Path::new(".") { FILE_DEFAULT.into() } else { directory.join(FILE_DEFAULT) };
-            path.exists().then_some(path)
+            // A link that leads nowhere is a mistake, and no absence.
+            path.symlink_metadata().is_ok().then_some(path)
         };
         self.file.clone().or_else(by_variable).or_else(in_directory)
     }

@@ -268,7 +268,7 @@ impl Value for Uri {
 }
 
 /// A URL for people: without the query, which may hold a secret, and without the slash that the parser adds.
-pub(super) fn without_query(url: &Uri) -> String {
+pub(crate) fn without_query(url: &Uri) -> String {
     let (scheme, authority) = (url.scheme_str().unwrap_or_default(), url.authority().map_or("", |a| a.as_str()));
     let path = if url.path() == "/" { "" } else { url.path() };
     let query = if url.query().is_some() { "?(hidden)" } else { "" };

@@ -11,8 +11,8 @@ use hapax_core::address::{Address, Key, Scope};
 use hapax_core::engine::{Engine, Reply, Tokens};
 use hapax_core::journal::{Journal as _, Note, NoteScan};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
-use hapax_core::record::{State, Version};
-use hapax_core::store::{Cursor, Entry, Page, Scan, Store as _};
+use hapax_core::record::{OnLapse, State, Version};
+use hapax_core::store::{Cursor, Damaged, Entry, Page, Scan, Store as _};
 use hapax_core::transition::{Answer, Event};
 
 use super::purging::{self, Chosen};
@@ -53,10 +53,7 @@ impl Direct {
         };
         let page = self.store.between(&first, &last, SEVERAL_MAX as u32).await?;
         if let Some(damaged) = page.damaged.first() {
-            return Err(refused::conflict(format!(
-                "the record cannot be read: {}; a person must look",
-                damaged.reason
-            )));
+            return Err(refused::damaged(damaged));
         }
         one_of(page.entries.into_iter().filter(is_callers).collect())
     }
@@ -68,32 +65,36 @@ impl Direct {
             Target::Key(Some(scope), key) => {
                 let is_it = |entry: &Entry| entry.address.key() == key && entry.address.scope() == scope;
                 let scan = Scan { scope: Some(scope.clone()), text: Some(key.as_str().to_owned()), ..Scan::default() };
-                let (mut found, _) = self.collect(&unfinished(&scan), is_it).await?;
+                let mut found = self.collect(&unfinished(&scan), is_it).await?;
                 if let Some(usual) = self.usual(scope, key).await?
-                    && found.iter().all(|entry| entry.address != usual.address)
+                    && found.entries.iter().all(|entry| entry.address != usual.address)
                 {
-                    found.push(usual);
+                    found.entries.push(usual);
                 }
-                if !found.is_empty() {
-                    return one_of(found);
+                if !found.entries.is_empty() {
+                    return found.one();
                 }
                 // Keys that are unique per route have addresses that cannot be computed from here.
-                let (found, complete) = self.collect(&scan, is_it).await?;
-                if found.is_empty() && !complete { Err(refused::not_found_so_far()) } else { one_of(found) }
+                self.collect(&scan, is_it).await?.one()
             }
             Target::Key(None, key) => {
                 let scan = Scan { text: Some(key.as_str().to_owned()), ..Scan::default() };
-                let (found, complete) = self.collect(&scan, |entry| entry.address.key() == key).await?;
-                if found.len() <= 1 && !complete { Err(refused::may_be_several()) } else { one_of(found) }
+                let found = self.collect(&scan, |entry| entry.address.key() == key).await?;
+                // One that cannot be read may be the one that is meant.
+                let is_it = |damaged: &Damaged| damaged.key.as_deref() == Some(key.as_str());
+                match found.damaged.iter().find(|damaged| is_it(damaged)) {
+                    Some(damaged) if found.entries.len() <= 1 => Err(refused::damaged(damaged)),
+                    _ if found.entries.len() <= 1 && !found.complete => Err(refused::may_be_several()),
+                    _ => found.one(),
+                }
             }
             Target::Label(label) => {
                 let scan = Scan { label: Some(label.clone()), ..Scan::default() };
-                let (found, _) = self.collect(&unfinished(&scan), |_| true).await?;
-                if !found.is_empty() {
-                    return one_of(found);
+                let found = self.collect(&unfinished(&scan), |_| true).await?;
+                if !found.entries.is_empty() {
+                    return found.one();
                 }
-                let (found, complete) = self.collect(&scan, |_| true).await?;
-                if found.is_empty() && !complete { Err(refused::not_found_so_far()) } else { one_of(found) }
+                self.collect(&scan, |_| true).await?.one()
             }
         }
     }
@@ -105,23 +106,21 @@ impl Direct {
         Ok(seen.stored.map(|stored| Entry { address, stored }))
     }
 
-    /// Records of callers that fit, and whether every record was looked at.
-    async fn collect(
-        &self,
-        scan: &Scan,
-        fits: impl Fn(&Entry) -> bool + Send + Sync,
-    ) -> Result<(Vec<Entry>, bool), DeskError> {
-        let mut found = Vec::new();
+    /// Records of callers that fit.
+    async fn collect(&self, scan: &Scan, fits: impl Fn(&Entry) -> bool + Send + Sync) -> Result<Collected, DeskError> {
+        let mut found = Collected::default();
         let mut after: Option<Cursor> = None;
         for _ in 0..PAGES_PER_SEARCH_MAX {
             let page = self.store.scan(&Scan { after, limit: PAGE_ENTRIES_MAX, ..scan.clone() }).await?;
-            found.extend(page.entries.into_iter().filter(|entry| is_callers(entry) && fits(entry)));
-            if page.next.is_none() || found.len() >= SEVERAL_MAX {
-                return Ok((found, true));
+            found.entries.extend(page.entries.into_iter().filter(|entry| is_callers(entry) && fits(entry)));
+            found.damaged.extend(page.damaged);
+            found.complete = page.next.is_none() || found.entries.len() >= SEVERAL_MAX;
+            if found.complete {
+                break;
             }
             after = page.next;
         }
-        Ok((found, false))
+        Ok(found)
     }
 
     /// What one place of a search brings: a page of the store, and what of it was asked for, at most `room`.
@@ -155,10 +154,27 @@ impl Direct {
             && found.len() <= max
         {
             let (page, entries) = self.look(&search, &here, PAGE_ENTRIES_MAX as usize).await?;
-            place = search.onwards(&here, page.next, !entries.is_empty());
+            place = search.onwards(&here, page.next, &entries);
             found.extend(entries.into_iter().map(Chosen::from));
         }
         Ok(found)
+    }
+
+    /// Where an attempt's lease has ended and nobody has noticed, because no node runs: the record as it is once that is
+    /// noticed. The rules say whether it has ended. One that would run again is left to its policy.
+    async fn notice_lapse(&self, entry: Entry, attempt: Option<u32>, note: &Note) -> Result<Entry, DeskError> {
+        let record = &entry.stored.record;
+        let is_meant = attempt.is_none_or(|attempt| attempt == record.attempt);
+        if record.state != State::Running || record.policy.on_lapse != OnLapse::Unknown || !is_meant {
+            return Ok(entry);
+        }
+        let detail = "the lease had ended, and no node had noticed".to_owned();
+        let note = Note { what: "lapse".to_owned(), detail, ..note.clone() };
+        let (reply, _) = self.apply(&entry.address, &Event::Lapse, &note).await?;
+        Ok(match reply.seen.stored {
+            Some(stored) => Entry { stored, ..entry },
+            None => entry,
+        })
     }
 
     /// Applies an event with its note, and says whether that changed anything.
@@ -168,6 +184,26 @@ impl Direct {
         let reply = engine.apply_noted(at, event, None, note).await?;
         let changed = reply.record().is_some_and(|record| drawn.has(record.version));
         Ok((reply, changed))
+    }
+}
+
+/// What a search for one record brought.
+#[derive(Default)]
+struct Collected {
+    entries: Vec<Entry>,
+    /// What could not be read meanwhile.
+    damaged: Vec<Damaged>,
+    /// Whether every record was looked at, or enough to say that several fit.
+    complete: bool,
+}
+
+impl Collected {
+    fn one(self) -> Result<Entry, DeskError> {
+        match self.entries.is_empty() {
+            true if !self.complete => Err(refused::not_found_so_far()),
+            true if !self.damaged.is_empty() => Err(refused::not_found_beside(&self.damaged)),
+            _ => one_of(self.entries),
+        }
     }
 }
 
@@ -229,11 +265,8 @@ impl Desk for Direct {
             let room = limit - shown_page.records.len();
             let Some(here) = place.as_ref().filter(|_| room > 0) else { break };
             let (page, entries) = self.look(&search, here, room).await?;
-            // Whatever cannot be read was said where keys and scopes were looked at.
-            if here.phase != Phase::Labels {
-                shown_page.damaged.extend(page.damaged.iter().map(shown::damaged));
-            }
-            place = search.onwards(here, page.next, !entries.is_empty());
+            shown_page.add_damaged(page.damaged.iter().map(shown::damaged));
+            place = search.onwards(here, page.next, &entries);
             shown_page.records.extend(entries.iter().map(|entry| shown::record(entry, false)));
         }
         shown_page.next = place.map(|place| search.write(&place));
@@ -248,12 +281,13 @@ impl Desk for Direct {
         let said = Said::of(request)?;
         let target = Target::of(request)?;
         let mut note = said::note(who, "resolve", &request.reason, String::new())?;
-        let entry = self.locate(&target).await?;
+        let entry = self.notice_lapse(self.locate(&target).await?, request.attempt, &note).await?;
         let answer = said.answer(&entry.stored.record);
         note.detail = said.detail(answer.as_ref());
         let event =
             Event::Resolve { resolution: said.resolution(answer.as_ref()), attempt: request.attempt, since: None };
         let (reply, changed) = self.apply(&entry.address, &event, &note).await?;
+        let now = reply.seen.now;
         let stored = reply.seen.stored.ok_or_else(refused::not_found)?;
         match reply.answer {
             Answer::Done => {
@@ -263,7 +297,7 @@ impl Desk for Direct {
             }
             Answer::Stale => Err(refused::stale(&stored, request.attempt)),
             Answer::NotFound => Err(refused::not_found()),
-            _ => Err(refused::resolution(&stored)),
+            _ => Err(refused::resolution(&stored, now)),
         }
     }
 

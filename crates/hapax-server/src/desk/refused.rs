@@ -1,8 +1,9 @@
 //! Why nothing was done, in words: the state the record is in, and what to do instead.
 
+use hapax_core::clock::Now;
 use hapax_core::engine::EngineError;
-use hapax_core::record::{State, Stored};
-use hapax_core::store::{Entry, ErrorKind, StoreError};
+use hapax_core::record::{OnLapse, State, Stored};
+use hapax_core::store::{Damaged, Entry, ErrorKind, StoreError};
 
 use super::{DeskError, DeskErrorKind, moment, shown};
 
@@ -10,7 +11,7 @@ use super::{DeskError, DeskErrorKind, moment, shown};
 const NAMED_MAX: usize = 8;
 
 /// A resolution that the state does not allow.
-pub(super) fn resolution(stored: &Stored) -> DeskError {
+pub(super) fn resolution(stored: &Stored, now: Now) -> DeskError {
     let record = &stored.record;
     let said = record.verdict.map(shown::verdict);
     let status = record.outcome.as_ref().map_or(0, |outcome| outcome.status);
@@ -30,12 +31,7 @@ pub(super) fn resolution(stored: &Stored) -> DeskError {
         (State::Ready, None) => "the record is ready: its last attempt did nothing, and the next request with the key \
                                  runs; there is nothing to resolve"
             .to_owned(),
-        (State::Running, _) => format!(
-            "the record is running, attempt {} under a lease until {}; wait until it completes, or becomes unknown when \
-             the lease lapses",
-            record.attempt,
-            stored.due_at().map(moment::text).unwrap_or_default()
-        ),
+        (State::Running, _) => running(stored, now),
         (State::Expired, _) => {
             "the record is expired: only its tombstone is left, and nothing can be recorded".to_owned()
         }
@@ -43,13 +39,33 @@ pub(super) fn resolution(stored: &Stored) -> DeskError {
     })
 }
 
-/// A purge that the state does not allow.
-pub(super) fn purge(stored: &Stored) -> DeskError {
-    conflict(match stored.record.state {
-        State::Running => format!(
-            "the record is running, attempt {}: it is not touched; wait until it completes or becomes unknown",
-            stored.record.attempt
+/// An attempt that is under way, or was when its lease ended.
+fn running(stored: &Stored, now: Now) -> String {
+    let (attempt, policy) = (stored.record.attempt, stored.record.policy);
+    let until = stored.due_at().unwrap_or_default();
+    let at = moment::text(until);
+    let ended = format!("the lease of attempt {attempt} ended at {at}, and no node has noticed");
+    match policy.on_lapse {
+        _ if now.at < until => format!(
+            "the record is running, attempt {attempt} under a lease until {at}; wait until it completes, or becomes unknown \
+             when the lease lapses"
         ),
+        _ if now.paused => {
+            format!(
+                "{ended}: the store does not trust its clock, so nothing lapses; repeat it when the clock is steady"
+            )
+        }
+        OnLapse::Unknown => format!("{ended}; resolve the record"),
+        OnLapse::Rerun | OnLapse::Resume => {
+            format!("{ended}; by its policy nothing is uncertain, and a node or the next request goes on with it")
+        }
+    }
+}
+
+/// A purge that the state does not allow.
+pub(super) fn purge(stored: &Stored, now: Now) -> DeskError {
+    conflict(match stored.record.state {
+        State::Running => format!("it is not touched: {}", running(stored, now)),
         state => format!("the record is {state}: there is no answer left to take away"),
     })
 }
@@ -62,6 +78,20 @@ pub(super) fn stale(stored: &Stored, attempt: Option<u32>) -> DeskError {
 
 pub(super) fn not_found() -> DeskError {
     DeskError::new(DeskErrorKind::NotFound, "there is no such record; it may have expired, or the name is mistyped")
+}
+
+/// None was found, but these could not be read: one of them may be it.
+pub(super) fn not_found_beside(damaged: &[Damaged]) -> DeskError {
+    let named: Vec<String> = damaged.iter().take(NAMED_MAX).map(|one| shown::damaged(one).named()).collect();
+    let (count, named) = (damaged.len(), named.join(", "));
+    let message = format!("there is no such record among those that can be read; {count} cannot be: {named}");
+    DeskError::new(DeskErrorKind::NotFound, message)
+}
+
+/// The record that is meant, or may be, cannot be read.
+pub(super) fn damaged(damaged: &Damaged) -> DeskError {
+    let damaged = shown::damaged(damaged);
+    conflict(format!("the record {} cannot be read: {}", damaged.named(), damaged.reason))
 }
 
 /// The search ended before the last record.
@@ -82,7 +112,7 @@ pub(super) fn may_be_several() -> DeskError {
 pub(super) fn several(entries: &[Entry]) -> DeskError {
     let named = entries.iter().take(NAMED_MAX).map(|entry| {
         let (at, state) = (&entry.address, entry.stored.record.state);
-        format!("{} ({state}, scope {})", at.id(), at.scope().as_str())
+        format!("{} ({state}, key {:?}, scope {})", at.id(), at.key().as_str(), at.scope().as_str())
     });
     let named: Vec<String> = named.collect();
     let more = if entries.len() > NAMED_MAX { ", and more" } else { "" };

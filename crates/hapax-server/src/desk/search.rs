@@ -1,7 +1,8 @@
 //! Which records are meant: a filter that was checked, walked phase by phase and page by page.
 //!
 //! A search for anything a person pastes begins where it is cheap: ids by their index, then what is unfinished, by the due
-//! index, then keys and scopes of all records, and last, only where nothing was found so far, the labels of all records.
+//! index, then keys and scopes of all records, and last the labels of all records, unless a record was found whose key,
+//! scope or label is just what was pasted.
 //! No record is met in two phases. A cursor says phase and place, and is good for the filter it was made for, and for no
 //! other; but for its times, since "24 hours ago" is another moment whenever it is said.
 
@@ -51,7 +52,7 @@ impl Phase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) phase: Phase,
-    /// Whether anything was found so far.
+    /// Whether something was found so far that is just what was pasted, and not merely contains it.
     found: bool,
     /// Where the store goes on.
     pub(super) after: Option<Cursor>,
@@ -93,9 +94,9 @@ impl Search {
         self.phases().into_iter().next().map(|phase| Place { phase, found, after: None })
     }
 
-    /// Where to go on after a page. `found`: something was on it.
-    pub(super) fn onwards(&self, place: &Place, next: Option<Cursor>, found: bool) -> Option<Place> {
-        let found = place.found || found;
+    /// Where to go on after a page, on which these were found.
+    pub(super) fn onwards(&self, place: &Place, next: Option<Cursor>, found: &[Entry]) -> Option<Place> {
+        let found = place.found || found.iter().any(|entry| self.is_meant(place.phase, entry));
         if next.is_some() {
             return Some(Place { phase: place.phase, found, after: next });
         }
@@ -171,6 +172,16 @@ impl Search {
             }
     }
 
+    /// Whether a record is just what was pasted. By id it always is.
+    fn is_meant(&self, phase: Phase, entry: &Entry) -> bool {
+        let text = self.find.as_deref().unwrap_or_default();
+        let (at, record) = (&entry.address, &entry.stored.record);
+        phase == Phase::Ids
+            || at.key().as_str() == text
+            || at.scope().as_str() == text
+            || record.labels.iter().any(|label| is_label(label, text))
+    }
+
     /// A place as it is handed out.
     pub(super) fn write(&self, place: &Place) -> String {
         let number = Phase::EVERY.iter().position(|phase| *phase == place.phase).unwrap_or(0);
@@ -208,9 +219,9 @@ fn is_label(label: &Label, text: &str) -> bool {
     label.value == text || text.split_once('=').is_some_and(|(name, value)| label.name == name && label.value == value)
 }
 
+/// As it is: blanks are a part of keys, scopes and labels.
 fn pasted(text: &str) -> Result<String, DeskError> {
-    let text = text.trim();
-    if text.is_empty() || text.chars().count() > FIND_CHARS_MAX {
+    if text.trim().is_empty() || text.chars().count() > FIND_CHARS_MAX {
         return Err(invalid(format!(
             "what to find has 1 to {FIND_CHARS_MAX} characters; give a key, a scope or an id"
         )));

@@ -60,7 +60,8 @@ fn answer(outcome: &Outcome, body: bool) -> AnswerView {
 
 /// A record that could not be read.
 pub(super) fn damaged(damaged: &Damaged) -> DamagedView {
-    DamagedView { id: damaged.id.map(|id| id.to_string()), reason: damaged.reason.clone() }
+    let Damaged { id, scope, key, reason } = damaged.clone();
+    DamagedView { id: id.map(|id| id.to_string()), scope, key, reason }
 }
 
 /// A line of the audit log.

@@ -137,7 +137,9 @@ impl Counted {
         }
         if !self.damaged.is_empty() {
             let damaged = self.damaged.len();
-            problems.push(format!("{damaged} cannot be read: what is stored was altered or damaged; restore a backup"));
+            problems.push(format!(
+                "{damaged} cannot be read: what is stored was altered or damaged; see the runbook, HapaxRecordDamaged"
+            ));
         }
         problems
     }

@@ -159,13 +159,39 @@ pub struct PageView {
     pub next: Option<String>,
 }
 
+impl PageView {
+    /// Adds what is not on the page yet: one that cannot be read may be met by every look.
+    pub(crate) fn add_damaged(&mut self, damaged: impl IntoIterator<Item = DamagedView>) {
+        for one in damaged {
+            if !self.damaged.contains(&one) {
+                self.damaged.push(one);
+            }
+        }
+    }
+}
+
 /// A record that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DamagedView {
     /// Its id, as far as it can be read.
     pub id: Option<String>,
+    /// Its scope, as far as it can be read; it may be what was altered.
+    pub scope: Option<String>,
+    /// Its key, likewise.
+    pub key: Option<String>,
     /// What is wrong.
     pub reason: String,
+}
+
+impl DamagedView {
+    /// How a person can find it.
+    pub(crate) fn named(&self) -> String {
+        let id = self.id.as_deref().unwrap_or("without an id");
+        match (&self.key, &self.scope) {
+            (Some(key), Some(scope)) => format!("{id} (key {key:?}, scope {scope})"),
+            _ => id.to_owned(),
+        }
+    }
 }
 
 /// Which records.
@@ -182,7 +208,7 @@ pub struct Filter {
     #[schema(max_length = 512, pattern = r"^[^=\x00]+=[^\x00]+$")]
     pub label: Option<String>,
     /// Found by anything a person pastes: an id or the first 8 or more of its digits, a key, a scope, a request id, the value of a label.
-    #[schema(max_length = 512, pattern = r"^[^\s\x00][^\x00]*$")]
+    #[schema(max_length = 512, pattern = r"^[^\x00]*[^\s\x00][^\x00]*$")]
     pub find: Option<String>,
     /// First seen at or after.
     #[schema(format = DateTime, pattern = "^(19[7-9]|[2-9])")]

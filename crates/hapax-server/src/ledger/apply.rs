@@ -150,7 +150,7 @@ mod tests {
     use crate::cli::{Cli, Command};
     use crate::ledger::book::OurRow;
     use crate::ledger::judge::{Absence, Ours, judge};
-    use crate::ledger::rows::Row;
+    use crate::ledger::rows::{Name, Row};
 
     fn args() -> LedgerArgs {
         let flags = ["--ledger", "p.csv", "--match", "key=k", "--apply", "--reason", "r", "--answer-status", "200"];
@@ -180,8 +180,8 @@ mod tests {
         let book = Book::open().unwrap();
         let ours = Ours::UNKNOWN;
         for key in keys {
-            let row =
-                Row { line: 2, scope: None, value: (*key).to_owned(), says: Says::Happened, at: None, body: None };
+            let name = Name { scope: None, value: (*key).to_owned() };
+            let row = Row { line: 2, name, second: None, says: Says::Happened, at: None, body: None };
             book.put_row(&row, true).unwrap();
             let address = &at(key);
             book.put_record(&OurRow { address, value: Some(key), by_scope: false, attempt: 1, ours }).unwrap();

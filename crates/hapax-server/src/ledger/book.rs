@@ -1,35 +1,44 @@
 //! The temporary database of one comparison: what the ledger says, what the store has, what was found.
 //!
 //! SQLite keeps it in a nameless file that is gone when the process is, and in memory only as much as its page cache. Rows
-//! are matched by a digest of scope and key (or label), so that every index entry has the same small size.
+//! are matched by a digest of scope and key (or label), so that every index entry has the same small size. A row is about
+//! the record with just its name; only where there is none, about the one without padding and quotation marks.
 
 use hapax_core::address::{Address, AddressScheme, InvalidPart, Key, Scope, Space};
+use hapax_core::clock::Timestamp;
 use hapax_core::record::State;
 use rusqlite::{Connection, OptionalExtension, params};
 use sha2::{Digest, Sha256};
 
 use super::LedgerError;
 use super::judge::{Finding, Kind, Ours, Said};
-use super::rows::{Row, Says};
+use super::rows::{Name, Row, Says, almost};
 
 /// Page cache in memory; more is on disk.
 const CACHE_KIB: i64 = 32 * 1024;
 
 const TABLES: &str = "
-    CREATE TABLE theirs (line INTEGER, m BLOB, scope TEXT, value TEXT, says INTEGER, inside INTEGER, body TEXT);
-    CREATE TABLE ours (n INTEGER PRIMARY KEY, m BLOB, scheme TEXT, space TEXT, scope TEXT, key TEXT, value TEXT,
-        attempt INTEGER, state INTEGER, status INTEGER, inside INTEGER, covered INTEGER, settled INTEGER);
+    CREATE TABLE theirs (line INTEGER, m BLOB, second BLOB, near BLOB, scope TEXT, value TEXT, says INTEGER, at INTEGER,
+        inside INTEGER, body TEXT);
+    CREATE TABLE ours (n INTEGER PRIMARY KEY, m BLOB, near BLOB, scheme TEXT, space TEXT, scope TEXT, key TEXT, value TEXT,
+        attempt INTEGER, state INTEGER, status INTEGER, inside INTEGER, covered INTEGER, settled INTEGER,
+        denied_from INTEGER, first INTEGER);
     CREATE TABLE finding (n INTEGER PRIMARY KEY, kind INTEGER, line INTEGER, ours INTEGER, scope TEXT, key TEXT,
         state INTEGER, says INTEGER, note TEXT);
     CREATE TABLE malformed (n INTEGER PRIMARY KEY, line INTEGER, cause TEXT);";
 
 /// Indexes are made after the rows are in: sorting once is cheaper than keeping order.
 const SORTED: &str = "
-    CREATE INDEX theirs_m ON theirs (m);
     CREATE INDEX ours_m ON ours (m) WHERE m IS NOT NULL;
+    UPDATE theirs SET m = second WHERE second IS NOT NULL
+        AND NOT EXISTS (SELECT 1 FROM ours WHERE ours.m = theirs.m)
+        AND EXISTS (SELECT 1 FROM ours WHERE ours.m = theirs.second);
+    CREATE INDEX theirs_m ON theirs (m);
+    CREATE INDEX theirs_near ON theirs (near, line);
     CREATE TABLE said (m BLOB PRIMARY KEY, line INTEGER, happened INTEGER, declined INTEGER, denied INTEGER,
-        inside INTEGER) WITHOUT ROWID;
-    INSERT INTO said SELECT m, min(line), sum(says = 1), sum(says = 2), sum(says = 3), max(inside)
+        denied_at INTEGER, inside INTEGER) WITHOUT ROWID;
+    INSERT INTO said SELECT m, min(line), sum(says = 1), sum(says = 2), sum(says = 3), max(iif(says = 3, at, NULL)),
+            max(inside)
         FROM theirs GROUP BY m;
     CREATE TABLE twins (m BLOB PRIMARY KEY) WITHOUT ROWID;
     INSERT INTO twins SELECT m FROM ours WHERE m IS NOT NULL GROUP BY m HAVING count(*) > 1;";
@@ -77,10 +86,14 @@ impl Book {
     }
 
     pub(super) fn put_row(&self, row: &Row, inside: bool) -> Result<(), LedgerError> {
-        let m = matched_by(row.scope.as_deref(), &row.value);
-        let mut insert = self.connection.prepare_cached("INSERT INTO theirs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
-        let line = i64::try_from(row.line).unwrap_or(i64::MAX);
-        insert.execute(params![line, m, row.scope, row.value, row.says.number(), inside, row.body])?;
+        let digest = |name: &Name| matched_by(name.scope.as_deref(), &name.value);
+        let (m, second) = (digest(&row.name), row.second.as_ref().map(digest));
+        let Name { scope, value } = &row.name;
+        let near = nearly_by(scope.as_deref(), value);
+        let mut insert =
+            self.connection.prepare_cached("INSERT INTO theirs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?;
+        let (line, at) = (i64::try_from(row.line).unwrap_or(i64::MAX), row.at.map(ms));
+        insert.execute(params![line, m, second, near, scope, value, row.says.number(), at, inside, row.body])?;
         Ok(())
     }
 
@@ -94,16 +107,33 @@ impl Book {
         let (at, ours) = (row.address, row.ours);
         let scope = row.by_scope.then(|| at.scope().as_str());
         let m = row.value.map(|value| matched_by(scope, value));
+        let near = row.value.map(|value| nearly_by(scope, value));
         let mut insert = self.connection.prepare_cached(
-            "INSERT INTO ours (m, scheme, space, scope, key, value, attempt, state, status, inside, covered, settled)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            "INSERT INTO ours (m, near, scheme, space, scope, key, value, attempt, state, status, inside, covered,
+                 settled, denied_from, first)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
         )?;
         let [scheme, space] = [at.scheme().as_str(), at.space().as_str()];
         let [scope, key] = [at.scope().as_str(), at.key().as_str()];
         let (attempt, state) = (row.attempt, ours.state.number());
-        let Ours { status, inside, covered, settled, .. } = ours;
+        let Ours { status, inside, covered, settled, first, .. } = ours;
+        let denied_from = ms(ours.denied_from);
         insert.execute(params![
-            m, scheme, space, scope, key, row.value, attempt, state, status, inside, covered, settled
+            m,
+            near,
+            scheme,
+            space,
+            scope,
+            key,
+            row.value,
+            attempt,
+            state,
+            status,
+            inside,
+            covered,
+            settled,
+            denied_from,
+            first
         ])?;
         Ok(())
     }
@@ -117,7 +147,8 @@ impl Book {
     pub(super) fn judge(&self, judge: impl Fn(Ours, Option<Said>) -> Option<Finding>) -> Result<u64, LedgerError> {
         let mut select = self.connection.prepare(
             "SELECT ours.n, state, status, ours.inside, covered, settled, said.line, happened, declined, denied,
-                 twins.m IS NOT NULL, scope, key, ours.m IS NOT NULL
+                 twins.m IS NOT NULL, scope, key, ours.m IS NOT NULL, denied_at, denied_from, first,
+                 CASE WHEN said.line IS NULL THEN (SELECT min(line) FROM theirs WHERE theirs.near = ours.near) END
              FROM ours LEFT JOIN said USING (m) LEFT JOIN twins USING (m)",
         )?;
         let mut rows = select.query([])?;
@@ -129,20 +160,28 @@ impl Book {
                 inside: row.get(3)?,
                 covered: row.get(4)?,
                 settled: row.get(5)?,
+                denied_from: moment(row.get(15)?),
+                first: row.get(16)?,
                 twin: row.get(10)?,
                 named: row.get(13)?,
+                nearly: row.get::<_, Option<i64>>(17)?.is_some(),
             };
             let line: Option<i64> = row.get(6)?;
             let said = match line {
                 None => None,
-                Some(_) => Some(Said { happened: row.get(7)?, declined: row.get(8)?, denied: row.get(9)? }),
+                Some(_) => Some(Said {
+                    happened: row.get(7)?,
+                    declined: row.get(8)?,
+                    denied: row.get(9)?,
+                    denied_at: row.get::<_, Option<i64>>(14)?.map(moment),
+                }),
             };
             match judge(ours, said) {
                 Some(finding) => {
                     let about = Listed {
                         n: 0,
                         kind: finding.kind,
-                        line,
+                        line: line.or(row.get(17)?),
                         ours: row.get(0)?,
                         scope: row.get(11)?,
                         key: row.get(12)?,
@@ -269,6 +308,19 @@ fn matched_by(scope: Option<&str>, value: &str) -> [u8; 16] {
     let mut short = [0; 16];
     short.copy_from_slice(&digest[..16]);
     short
+}
+
+/// The same for what is almost that.
+fn nearly_by(scope: Option<&str>, value: &str) -> [u8; 16] {
+    matched_by(scope.map(almost).as_deref(), &almost(value))
+}
+
+fn ms(at: Timestamp) -> i64 {
+    i64::try_from(at.as_ms()).unwrap_or(i64::MAX)
+}
+
+fn moment(ms: i64) -> Timestamp {
+    Timestamp::from_ms(u64::try_from(ms).unwrap_or(0))
 }
 
 /// Numbers were written by this process.

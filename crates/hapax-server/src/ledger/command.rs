@@ -53,7 +53,11 @@ pub async fn run(
         damaged: brought.damaged,
         agreeing,
     };
-    let disagrees = report::write(args.output, &summary, &book, &mut BufWriter::new(Patient(to)))?;
+    let written = report::write(args.output, &summary, &book, &mut BufWriter::new(Patient(to)));
+    let disagrees = written.map_err(|error| match error {
+        LedgerError::Report(error) if args.apply => LedgerError::ReportAfter(error),
+        other => other,
+    })?;
     Ok(if disagrees { EXIT_DISAGREES } else { EXIT_AGREES })
 }
 

@@ -46,8 +46,7 @@ impl Window {
 
     /// From the first sign of the key to the last moment at which its attempt could have had an effect.
     fn covers(&self, stored: &Stored) -> bool {
-        // Claimed in what a restore lost: when, nobody knows.
-        if stored.record.error.as_deref() == Some("restored") {
+        if is_restored(stored) {
             return false;
         }
         let begins = self.since.is_some_and(|since| since <= stored.created_at());
@@ -59,17 +58,35 @@ impl Window {
         stored.doubted_since().unwrap_or(stored.stamped_at).plus_ms(self.settle_ms)
     }
 
+    /// From when on a row can say of the last attempt that it did not happen. An earlier one may be about another attempt.
+    fn denied_from(&self, stored: &Stored) -> Timestamp {
+        if is_first(stored) { stored.created_at() } else { self.settles_at(stored) }
+    }
+
     fn ours(&self, stored: &Stored) -> Ours {
         Ours {
             state: stored.record.state,
             status: stored.record.outcome.as_ref().map(|outcome| outcome.status),
             inside: self.holds(stored.created_at()),
             covered: self.covers(stored),
-            settled: self.settles_at(stored) <= self.now,
+            settled: self.settles_at(stored) <= self.now.min(self.until),
+            denied_from: self.denied_from(stored),
+            first: is_first(stored),
             twin: false,
             named: true,
+            nearly: false,
         }
     }
+}
+
+/// Claimed in what a restore lost: when, and how often, nobody knows.
+fn is_restored(stored: &Stored) -> bool {
+    stored.record.error.as_deref() == Some("restored")
+}
+
+/// Whether no attempt came before the last one, so that whatever a row says is about it.
+fn is_first(stored: &Stored) -> bool {
+    stored.record.attempt <= 1 && !is_restored(stored)
 }
 
 /// A ledger of either form.

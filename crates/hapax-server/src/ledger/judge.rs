@@ -3,6 +3,7 @@
 //! A row says what it says and no more. Rows that contradict each other, a row that several records could be about, and an
 //! absence that nobody vouches for decide nothing.
 
+use hapax_core::clock::Timestamp;
 use hapax_core::record::State;
 
 use super::rows::Says;
@@ -100,10 +101,16 @@ pub(super) struct Ours {
     pub(super) covered: bool,
     /// Its last attempt can do nothing any more.
     pub(super) settled: bool,
+    /// From when on a row can say of its last attempt that it did not happen.
+    pub(super) denied_from: Timestamp,
+    /// Its last attempt is its first one.
+    pub(super) first: bool,
     /// Another record is matched by the same rows.
     pub(super) twin: bool,
     /// It has what the rows are matched by. A label that comes with the answer is missing after a crash.
     pub(super) named: bool,
+    /// A row names something that is almost the same.
+    pub(super) nearly: bool,
 }
 
 #[cfg(test)]
@@ -115,8 +122,11 @@ impl Ours {
         inside: true,
         covered: true,
         settled: true,
+        denied_from: Timestamp::from_ms(0),
+        first: true,
         twin: false,
         named: true,
+        nearly: false,
     };
 }
 
@@ -126,6 +136,8 @@ pub(super) struct Said {
     pub(super) happened: u32,
     pub(super) declined: u32,
     pub(super) denied: u32,
+    /// When the latest of those rows was that say that it did not happen, if they say when.
+    pub(super) denied_at: Option<Timestamp>,
 }
 
 /// What is found about one record.
@@ -165,7 +177,13 @@ fn missing(ours: Ours, absence: Absence) -> Option<Finding> {
     }
     let undecided = |note| finding(Kind::Undecided, Says::Nothing, note);
     match ours.state {
-        State::Completed if succeeded(ours) => finding(Kind::NotThere, Says::Nothing, ""),
+        State::Completed if succeeded(ours) => {
+            let note = if ours.nearly { "the ledger has only a row that is almost the same" } else { "" };
+            finding(Kind::NotThere, Says::Nothing, note)
+        }
+        State::Unknown | State::Dead if ours.nearly => {
+            undecided("the ledger has only a row that is almost the same: look whether it is about this one")
+        }
         State::Unknown | State::Dead => match absence {
             Absence::SaysNothing => undecided("the ledger lacks it, which says nothing by itself"),
             Absence::DidNotHappen if !ours.named => {
@@ -191,6 +209,11 @@ fn undecided(ours: Ours, said: Said) -> Finding {
         Err(Discord) => open("the ledger's rows contradict each other"),
         Ok(Says::Nothing) => open("the ledger has it with a status that is in no list"),
         Ok(Says::DidNotHappen) if !ours.settled => open("did not happen so far, but its attempt may still be going on"),
+        Ok(Says::DidNotHappen) => match said.denied_at {
+            None if !ours.first => open("the row may be about an earlier attempt; give --time, or look"),
+            Some(at) if at < ours.denied_from => open("the row is older than what it would decide"),
+            _ => decided(Says::DidNotHappen),
+        },
         Ok(says) => decided(says),
     }
 }
@@ -246,10 +269,10 @@ mod tests {
     use super::*;
 
     const OURS: Ours = Ours::UNKNOWN;
-    const HAPPENED: Said = Said { happened: 1, declined: 0, denied: 0 };
-    const DECLINED: Said = Said { happened: 0, declined: 1, denied: 0 };
-    const DENIED: Said = Said { happened: 0, declined: 0, denied: 1 };
-    const PENDING: Said = Said { happened: 0, declined: 0, denied: 0 };
+    const PENDING: Said = Said { happened: 0, declined: 0, denied: 0, denied_at: None };
+    const HAPPENED: Said = Said { happened: 1, ..PENDING };
+    const DECLINED: Said = Said { declined: 1, ..PENDING };
+    const DENIED: Said = Said { denied: 1, ..PENDING };
 
     fn of(ours: Ours, said: Option<Said>, absence: Absence) -> Option<(Kind, Says)> {
         judge(ours, said, absence).map(|finding| (finding.kind, finding.says))
@@ -276,6 +299,30 @@ mod tests {
         let moving = Ours { settled: false, ..OURS };
         assert_eq!(of(moving, Some(DENIED), Absence::SaysNothing), Some((Kind::Undecided, Says::Nothing)));
         assert_eq!(of(moving, Some(HAPPENED), Absence::SaysNothing), Some((Kind::Decidable, Says::Happened)));
+    }
+
+    #[test]
+    fn did_not_happen_counts_only_of_the_attempt_that_it_is_about() {
+        let at = |ms| Said { denied_at: Some(Timestamp::from_ms(ms)), ..DENIED };
+        let judged = |ours, said| of(ours, Some(said), Absence::SaysNothing).map(|(kind, _)| kind);
+        let later = Ours { first: false, denied_from: Timestamp::from_ms(100), ..OURS };
+        assert_eq!(judged(later, DENIED), Some(Kind::Undecided), "nobody knows which attempt is meant");
+        assert_eq!(judged(later, at(99)), Some(Kind::Undecided), "an earlier one may be meant");
+        assert_eq!(judged(later, at(100)), Some(Kind::Decidable));
+        let first = Ours { denied_from: Timestamp::from_ms(100), ..OURS };
+        assert_eq!(judged(first, DENIED), Some(Kind::Decidable), "there was no other");
+        assert_eq!(judged(first, at(99)), Some(Kind::Undecided), "it was not even sent by then");
+        assert_eq!(judged(later, HAPPENED), Some(Kind::Decidable), "what happened is not undone by an attempt");
+    }
+
+    #[test]
+    fn what_is_almost_there_is_not_absent() {
+        let nearly = Ours { nearly: true, ..OURS };
+        for absence in [Absence::SaysNothing, Absence::DidNotHappen, Absence::HasMalformedRows] {
+            assert_eq!(of(nearly, None, absence), Some((Kind::Undecided, Says::Nothing)));
+        }
+        let completed = Ours { state: State::Completed, status: Some(201), ..nearly };
+        assert_eq!(of(completed, None, Absence::DidNotHappen), Some((Kind::NotThere, Says::Nothing)));
     }
 
     #[test]

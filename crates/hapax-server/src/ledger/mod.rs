@@ -74,6 +74,9 @@ pub enum LedgerError {
     /// The report cannot be written.
     #[error("the report cannot be written: {0}")]
     Report(io::Error),
+    /// Nor can it after `--apply`.
+    #[error("the report cannot be written: {0}; what the ledger decides was resolved, and is in the audit log")]
+    ReportAfter(io::Error),
 }
 
 impl From<StoreFileError> for LedgerError {

@@ -69,13 +69,22 @@ pub(super) struct Cells {
     pub(super) body: Option<String>,
 }
 
+/// What a row is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) scope: Option<String>,
+    /// The key, or the label's value.
+    pub(super) value: String,
+}
+
 /// A row, understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) line: u64,
-    pub(super) scope: Option<String>,
-    /// The key, or the label's value.
-    pub(super) value: String,
+    /// What the row is about, as it stands there.
+    pub(super) name: Name,
+    /// What it may be about where no record has just that name: padding and quotation marks may be the export's.
+    pub(super) second: Option<Name>,
     pub(super) says: Says,
     pub(super) at: Option<Timestamp>,
     pub(super) body: Option<String>,
@@ -119,18 +128,36 @@ impl<'a> Reading<'a> {
     }
 
     fn row(&mut self, line: u64, cells: Cells) -> Result<Option<Row>, String> {
-        let value = unquoted(&cells.value).to_owned();
-        if value.is_empty() {
-            return Ok(None);
-        }
-        if *self.by == By::Key {
-            Key::new(&value).map_err(|error| error.to_string())?;
-        }
-        let scope = cells.scope.map(|scope| Scope::new(scope.trim()).map(|scope| scope.as_str().to_owned()));
-        let scope = scope.transpose().map_err(|error| error.to_string())?;
+        let Some((name, second)) = self.names(&cells)? else { return Ok(None) };
         let at = cells.time.as_deref().map(|text| moment::read(text).ok_or_else(|| no_time(text))).transpose()?;
         let says = cells.status.as_deref().map_or(Says::Happened, |status| self.meaning(status.trim()));
-        Ok(Some(Row { line, scope, value, says, at, body: cells.body.filter(|body| !body.is_empty()) }))
+        Ok(Some(Row { line, name, second, says, at, body: cells.body.filter(|body| !body.is_empty()) }))
+    }
+
+    /// The name as it stands there, and the one without what an export may have added; `None` where there is none.
+    fn names(&self, cells: &Cells) -> Result<Option<(Name, Option<Name>)>, String> {
+        let value = cells.value.as_str();
+        // A label is data of the caller: it is never altered.
+        let plain = if *self.by == By::Key { unquoted(value) } else { value };
+        if plain.trim().is_empty() {
+            return Ok(None);
+        }
+        let name = |scope: Option<&str>, value: &str| {
+            if *self.by == By::Key {
+                Key::new(value).map_err(|error| error.to_string())?;
+            }
+            let scope = scope.map(|scope| Scope::new(scope).map(|scope| scope.as_str().to_owned()));
+            let scope = scope.transpose().map_err(|error| error.to_string())?;
+            Ok(Name { scope, value: value.to_owned() })
+        };
+        let scope = cells.scope.as_deref();
+        let (exact, second) = (name(scope, value), name(scope.map(str::trim), plain));
+        Ok(Some(match (exact, second) {
+            (Ok(exact), Ok(second)) if exact != second => (exact, Some(second)),
+            (Ok(exact), _) => (exact, None),
+            (Err(_), Ok(second)) => (second, None),
+            (Err(_), Err(why)) => return Err(why),
+        }))
     }
 
     fn meaning(&mut self, status: &str) -> Says {
@@ -148,7 +175,14 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// A key in quotation marks is the key without them, as in the request.
+/// Letters by which two names that are almost the same are known: a blank, a quotation mark or a capital letter may have been
+/// lost, or added, on the way.
+pub(super) fn almost(text: &str) -> String {
+    let is_kept = |c: &char| !c.is_whitespace() && !matches!(c, '"' | '\'' | '\\');
+    text.chars().filter(is_kept).flat_map(char::to_lowercase).collect()
+}
+
+/// A key in quotation marks may be the key without them, as in the request.
 fn unquoted(text: &str) -> &str {
     let text = text.trim();
     text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text)

@@ -4,7 +4,7 @@ use super::args::{AuditArgs, Form};
 use super::csv::csv;
 use super::failure::Failure;
 use super::list::{seconds, short_id};
-use super::locate::{is_part_of_id, locate};
+use super::locate::{is_padded, is_part_of_id, locate};
 use super::open::{self, AnyDesk};
 use super::table::{may_be_cut, table, whole};
 use super::terminal::{Terminal, print, print_json, remark};
@@ -30,7 +30,7 @@ pub(super) async fn run(args: &AuditArgs, environment: Vec<(String, String)>) ->
     let terminal = Terminal::of_output(&environment);
     let desk = open::desk(&args.place, environment).await?;
     let found = match &args.key {
-        Some(text) => about(&desk, text.trim(), args).await?,
+        Some(text) => about(&desk, text, args).await?,
         None => gather(&desk, None, args).await?,
     };
     match args.output {
@@ -56,7 +56,13 @@ async fn about(desk: &AnyDesk, text: &str, args: &AuditArgs) -> Result<AuditView
     }
     match locate(desk, text, args.scope.as_deref()).await {
         Ok(record) => gather(desk, Some(&record.id), args).await,
-        Err(Failure::Desk(error)) if error.kind == DeskErrorKind::NotFound => by_key(desk, text, args).await,
+        Err(Failure::Desk(error)) if matches!(error.kind, DeskErrorKind::NotFound | DeskErrorKind::Conflict) => {
+            match by_key(desk, text, args).await {
+                // It says what may have been meant, or what cannot be read.
+                Err(_) if is_padded(text) || error.kind == DeskErrorKind::Conflict => Err(error.into()),
+                found => found,
+            }
+        }
         Err(other) => Err(other),
     }
 }

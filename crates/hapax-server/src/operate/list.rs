@@ -5,6 +5,7 @@ use hapax_core::clock::Timestamp;
 use super::args::{Form, ListArgs, Which};
 use super::csv::csv;
 use super::failure::Failure;
+use super::locate::is_padded;
 use super::open;
 use super::table::{may_be_cut, table, whole};
 use super::terminal::{Terminal, print, print_json, remark};
@@ -59,7 +60,10 @@ pub(super) async fn run(args: &ListArgs, environment: Vec<(String, String)>) -> 
         Form::Csv => print(&csv(&HEAD, &found.records.iter().map(row).collect::<Vec<_>>()))?,
     };
     for damaged in &found.damaged {
-        remark(&format!("record {} cannot be read: {}", damaged.id.as_deref().unwrap_or("?"), damaged.reason));
+        remark(&format!("record {} cannot be read: {}", damaged.named(), damaged.reason));
+    }
+    if found.records.is_empty() && args.find.as_deref().is_some_and(is_padded) {
+        remark("blanks and quotation marks around a text are a part of it; try it without them");
     }
     if let Some(next) = found.next.filter(|_| args.output != Form::Json) {
         let stopped = (found.records.len() as u32) < args.limit;
@@ -126,7 +130,7 @@ pub(super) async fn gather(
         let room = limit.saturating_sub(found.records.len() as u32).min(PAGE);
         let page = desk.list(filter, after.as_deref(), room).await?;
         found.records.extend(page.records);
-        found.damaged.extend(page.damaged);
+        found.add_damaged(page.damaged);
         after = page.next;
         if after.is_none() || found.records.len() as u32 >= limit {
             break;
@@ -154,13 +158,21 @@ fn text(records: &[RecordView], terminal: Terminal) -> String {
         .map(|record| {
             let id = short_id(&record.id, terminal);
             let why = record.verdict.clone().or_else(|| record.error.clone()).unwrap_or_default();
-            let changed =
-                if terminal.width.is_some() { seconds(&record.changed_at) } else { record.changed_at.clone() };
+            let changed = last_change(record);
+            let changed = if terminal.width.is_some() { seconds(changed) } else { changed.to_owned() };
             let (state, attempt) = (record.state.clone(), record.attempt.to_string());
             vec![id, state, attempt, changed, record.scope.clone(), record.key.clone(), why]
         })
         .collect();
     table(&columns, &rows, terminal.width)
+}
+
+/// When something last became of a record. One that nobody can probe is written every few minutes, and nothing happens.
+pub(super) fn last_change(record: &RecordView) -> &str {
+    match &record.doubted_since {
+        Some(since) if record.state == "unknown" && record.probes == 0 => since.max(&record.created_at),
+        _ => &record.changed_at,
+    }
 }
 
 /// As many digits as a terminal has room for; all where nobody counts columns.
@@ -197,4 +209,26 @@ fn row(record: &RecordView) -> Vec<String> {
         answer.and_then(|answer| answer.body_bytes).map_or_else(String::new, |bytes| bytes.to_string()),
         labels.join("; "),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_only_put_off_has_not_changed() {
+        let record: RecordView = serde_json::from_value(serde_json::json!({
+            "id": "", "space": "http", "scope": "a", "key": "k", "state": "unknown", "attempt": 1, "probes": 0,
+            "created_at": "2026-01-31T09:00:00.000Z", "doubted_since": "2026-01-31T09:05:31.000Z",
+            "changed_at": "2026-01-31T10:15:31.000Z", "labels": {},
+        }))
+        .unwrap();
+        assert_eq!(last_change(&record), "2026-01-31T09:05:31.000Z");
+        let probed = RecordView { probes: 1, ..record.clone() };
+        assert_eq!(last_change(&probed), record.changed_at, "a probe could not tell");
+        let dead = RecordView { state: "dead".to_owned(), ..record.clone() };
+        assert_eq!(last_change(&dead), record.changed_at);
+        let restored = RecordView { doubted_since: Some("2026-01-31T08:00:00.000Z".to_owned()), ..record.clone() };
+        assert_eq!(last_change(&restored), record.created_at, "in doubt since before it was seen");
+    }
 }

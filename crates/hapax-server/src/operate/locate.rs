@@ -1,12 +1,13 @@
 //! The one record that a person means: by its id or the first digits of it, its key, its request id, or a label.
 //!
-//! Whoever asks, and whether a terminal is there or not, the same text means the same record. Where several fit, none is
-//! chosen: they are named.
+//! Whoever asks, and whether a terminal is there or not, the same text means the same record, letter by letter: blanks and
+//! quotation marks count. A key goes before a label. Where several fit, none is chosen: they are named; and so is what could
+//! not be read.
 
 use hapax_core::address::{Key, Scope};
 
 use super::failure::Failure;
-use crate::desk::view::{Filter, RecordView};
+use crate::desk::view::{DamagedView, Filter, RecordView};
 use crate::desk::{Desk, DeskError, DeskErrorKind, usual_address};
 
 /// Fewer digits are not taken for those of an id.
@@ -36,17 +37,39 @@ pub(super) enum Among {
     All,
 }
 
+/// How a person names a record.
+#[derive(Clone, Copy)]
+struct Named<'a> {
+    text: &'a str,
+    scope: Option<&'a str>,
+}
+
 /// What may be meant.
+#[derive(Default)]
 struct Candidates {
     records: Vec<RecordView>,
+    /// What could not be read meanwhile.
+    damaged: Vec<DamagedView>,
     /// Whether every record was looked at that could fit.
     complete: bool,
 }
 
-/// The one record that is meant, to look at it.
+/// The one record that is meant, to look at it. A key may be given in quotation marks, as it stands in the request, where no
+/// key has them.
 pub(super) async fn locate(desk: &impl Desk, text: &str, scope: Option<&str>) -> Result<RecordView, Failure> {
-    let found = candidates(desk, text.trim(), scope, Among::UnfinishedFirst).await?;
-    one_of(found).map(|(record, _)| record)
+    let named = Named { text, scope };
+    let found = candidates(desk, named, Among::UnfinishedFirst).await?;
+    if !found.records.is_empty() {
+        return one_of(found, named).map(|(record, _)| record);
+    }
+    if let Some(key) = unquoted(text) {
+        let mut inside = candidates(desk, Named { text: &key, scope }, Among::UnfinishedFirst).await?;
+        inside.records.retain(|record| record.key == key);
+        if inside.records.len() == 1 && inside.complete {
+            return one_of(inside, Named { text: &key, scope }).map(|(record, _)| record);
+        }
+    }
+    Err(missing(desk, found, named).await?)
 }
 
 /// The one record that is meant, and certainly no other, to change it.
@@ -56,8 +79,12 @@ pub(super) async fn locate_to_change(
     scope: Option<&str>,
     among: Among,
 ) -> Result<RecordView, Failure> {
-    let found = candidates(desk, text.trim(), scope, among).await?;
-    match one_of(found)? {
+    let named = Named { text, scope };
+    let found = candidates(desk, named, among).await?;
+    if found.records.is_empty() {
+        return Err(missing(desk, found, named).await?);
+    }
+    match one_of(found, named)? {
         (record, true) => Ok(record),
         (record, false) => {
             let id = record.id;
@@ -74,28 +101,49 @@ pub(super) fn is_part_of_id(text: &str) -> bool {
     (ID_DIGITS_MIN..=ID_DIGITS).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The cheap ways first: a whole id, and with a scope what is unfinished and where the key usually is.
-async fn candidates(desk: &impl Desk, text: &str, scope: Option<&str>, among: Among) -> Result<Candidates, Failure> {
+/// Whether somebody may have meant the text without what is around it.
+pub(super) fn is_padded(text: &str) -> bool {
+    text.trim() != text || unquoted(text).is_some()
+}
+
+async fn candidates(desk: &impl Desk, named: Named<'_>, among: Among) -> Result<Candidates, Failure> {
+    let mut found = fitting(desk, named, among).await?;
+    // Who names a key does not mean a label that is the same.
+    if found.records.iter().any(|record| record.key == named.text) {
+        found.records.retain(|record| record.key == named.text || has_id(record, named.text));
+    }
+    Ok(found)
+}
+
+/// The cheap ways first: a whole id, and with a scope where the key usually is, and what is unfinished.
+async fn fitting(desk: &impl Desk, named: Named<'_>, among: Among) -> Result<Candidates, Failure> {
+    let Named { text, scope } = named;
     let filter = Filter { find: Some(text.to_owned()), scope: scope.map(str::to_owned), ..Filter::default() };
     let in_states =
         |states: &[&str]| Filter { states: states.iter().map(|&it| it.to_owned()).collect(), ..filter.clone() };
+    let certainly = |record| Candidates { records: vec![record], damaged: Vec::new(), complete: true };
     match scope {
         // Keys may look like ids.
         None if text.len() == ID_DIGITS && is_part_of_id(text) => {
             if let Some(record) = shown(desk, text).await? {
-                return Ok(Candidates { records: vec![record], complete: true });
+                return Ok(certainly(record));
             }
         }
         None => {}
         Some(scope) => {
-            let mut found = search(desk, &in_states(&UNFINISHED), text).await?;
+            // Scope and key are the whole address where keys are unique per caller: that record is meant.
             let usual = usual(desk, text, scope).await?;
-            // Scope and key are the whole address where keys are unique per caller: that record is meant. Otherwise the key, or a
-            // label, may stand in finished records, too.
-            let only_usual = usual.as_ref().is_some_and(|usual| found.records.iter().all(|it| it.id == usual.id));
-            found.records.extend(usual.filter(|usual| found.records.iter().all(|it| it.id != usual.id)));
-            if !found.records.is_empty() && (only_usual || among == Among::UnfinishedFirst) {
-                return Ok(found);
+            if let Some(usual) = usual.clone().filter(|_| among == Among::UnfinishedFirst) {
+                return Ok(certainly(usual));
+            }
+            let found = search(desk, &in_states(&UNFINISHED), text).await?;
+            // Otherwise the key, or a label, may stand in finished records, too.
+            match usual {
+                Some(usual) if found.records.iter().all(|it| it.id == usual.id) => return Ok(certainly(usual)),
+                None if among == Among::UnfinishedFirst && found.records.iter().any(|it| it.key == text) => {
+                    return Ok(found);
+                }
+                _ => {}
             }
         }
     }
@@ -107,16 +155,29 @@ async fn candidates(desk: &impl Desk, text: &str, scope: Option<&str>, among: Am
     let finished = search(desk, &in_states(&FINISHED), text).await?;
     found.complete &= finished.complete;
     found.records.extend(finished.records);
+    found.add_damaged(finished.damaged);
     Ok(found)
+}
+
+impl Candidates {
+    /// One that cannot be read may be met by every look.
+    fn add_damaged(&mut self, damaged: Vec<DamagedView>) {
+        for one in damaged {
+            if !self.damaged.contains(&one) {
+                self.damaged.push(one);
+            }
+        }
+    }
 }
 
 /// Everything that the filter names and that is meant; of many, enough to say so.
 async fn search(desk: &impl Desk, filter: &Filter, text: &str) -> Result<Candidates, Failure> {
-    let mut found = Candidates { records: Vec::new(), complete: false };
+    let mut found = Candidates::default();
     let mut after: Option<String> = None;
     for _ in 0..PAGES_MAX {
         let page = desk.list(filter, after.as_deref(), PAGE).await?;
         found.records.extend(page.records.into_iter().filter(|record| is_meant(record, text)));
+        found.add_damaged(page.damaged);
         found.complete = page.next.is_none();
         if found.complete || found.records.len() > NAMED_MAX {
             break;
@@ -144,30 +205,112 @@ async fn shown(desk: &impl Desk, id: &str) -> Result<Option<RecordView>, Failure
 
 fn is_meant(record: &RecordView, text: &str) -> bool {
     let by_label = |(name, value): (&String, &String)| value == text || format!("{name}={value}") == text;
-    record.key == text
-        || record.labels.iter().any(by_label)
-        || (is_part_of_id(text) && record.id.starts_with(&text.to_ascii_lowercase()))
+    record.key == text || record.labels.iter().any(by_label) || has_id(record, text)
+}
+
+fn has_id(record: &RecordView, text: &str) -> bool {
+    begins_with(&record.id, text)
+}
+
+fn begins_with(id: &str, digits: &str) -> bool {
+    is_part_of_id(digits) && id.starts_with(&digits.to_ascii_lowercase())
+}
+
+/// The key of a structured string, as it stands in a request.
+fn unquoted(text: &str) -> Option<String> {
+    let mut inside = text.strip_prefix('"')?.strip_suffix('"')?.chars();
+    let mut key = String::new();
+    while let Some(c) = inside.next() {
+        match c {
+            '\\' => key.push(inside.next().filter(|c| matches!(c, '"' | '\\'))?),
+            '"' => return None,
+            other => key.push(other),
+        }
+    }
+    Some(key).filter(|key| !key.trim().is_empty())
 }
 
 /// The only one, and whether it is certain that there is no other.
-fn one_of(mut found: Candidates) -> Result<(RecordView, bool), Failure> {
-    if found.records.len() > 1 {
-        return Err(several(&found.records).into());
+fn one_of(mut found: Candidates, named: Named<'_>) -> Result<(RecordView, bool), Failure> {
+    let also: Vec<&DamagedView> = found.damaged.iter().filter(|one| may_be(one, named)).collect();
+    if found.records.len() + also.len() > 1 {
+        return Err(several(&found.records, &also, named).into());
     }
     let complete = found.complete;
-    found.records.pop().map(|record| (record, complete)).ok_or_else(|| {
-        let stopped = if complete { "" } else { " among those that were looked at" };
-        let message =
-            format!("there is no such record{stopped}; `hapax keys list TEXT` finds parts of keys and scopes");
-        DeskError::new(DeskErrorKind::NotFound, message).into()
-    })
+    let none = || DeskError::new(DeskErrorKind::NotFound, "there is no such record");
+    Ok((found.records.pop().ok_or_else(none)?, complete))
 }
 
-fn several(records: &[RecordView]) -> DeskError {
-    let named = records.iter().take(NAMED_MAX);
-    let named: Vec<String> =
-        named.map(|record| format!("{} ({}, scope {})", record.id, record.state, record.scope)).collect();
-    let more = if records.len() > NAMED_MAX { ", and more" } else { "" };
-    let message = format!("several records fit: {}{more}; name one by its id, or by --scope", named.join(", "));
+/// Whether a record that cannot be read has the key, or the id, that was named.
+fn may_be(damaged: &DamagedView, named: Named<'_>) -> bool {
+    let is_scope = named.scope.is_none() || damaged.scope.as_deref() == named.scope;
+    let has_id = damaged.id.as_deref().is_some_and(|id| begins_with(id, named.text));
+    (damaged.key.as_deref() == Some(named.text) || has_id) && is_scope
+}
+
+/// Why nothing was found, and what may have been meant.
+async fn missing(desk: &impl Desk, found: Candidates, named: Named<'_>) -> Result<Failure, Failure> {
+    if let Some(damaged) = found.damaged.iter().find(|one| may_be(one, named)) {
+        let message = format!("the record {} cannot be read: {}", damaged.named(), damaged.reason);
+        return Ok(DeskError::new(DeskErrorKind::Conflict, message).into());
+    }
+    let stopped = if found.complete { "" } else { " among those that were looked at" };
+    let unread = match found.damaged.len() {
+        0 => String::new(),
+        1 => format!(", but one that cannot be read: {}", listed(&found.damaged)),
+        count => format!(", but {count} that cannot be read: {}", listed(&found.damaged)),
+    };
+    let next = match nearly(desk, named).await? {
+        Some(other) => format!("without what is around it, {other:?} is one: name it just so"),
+        None => "`hapax keys list TEXT` finds parts of keys and scopes".to_owned(),
+    };
+    let message = format!("there is no such record{stopped}{unread}; {next}");
+    Ok(DeskError::new(DeskErrorKind::NotFound, message).into())
+}
+
+/// The text without blanks or quotation marks around it, if that names something. Nobody said so: it is only named.
+async fn nearly(desk: &impl Desk, named: Named<'_>) -> Result<Option<String>, Failure> {
+    let trimmed = named.text.trim();
+    let others = [Some(trimmed.to_owned()), unquoted(trimmed)];
+    for other in others.into_iter().flatten().filter(|other| other != named.text && !other.is_empty()) {
+        let found = candidates(desk, Named { text: &other, ..named }, Among::UnfinishedFirst).await?;
+        if !found.records.is_empty() {
+            return Ok(Some(other));
+        }
+    }
+    Ok(None)
+}
+
+fn listed(damaged: &[DamagedView]) -> String {
+    let named: Vec<String> = damaged.iter().take(NAMED_MAX).map(DamagedView::named).collect();
+    let more = if damaged.len() > NAMED_MAX { ", and more" } else { "" };
+    format!("{}{more}", named.join(", "))
+}
+
+fn several(records: &[RecordView], damaged: &[&DamagedView], named: Named<'_>) -> DeskError {
+    let readable = records.iter().map(|record| {
+        let RecordView { id, state, key, scope, .. } = record;
+        format!("{id} ({state}, key {key:?}, scope {scope})")
+    });
+    let unreadable = damaged.iter().map(|one| format!("{}, which cannot be read", one.named()));
+    let all: Vec<String> = readable.chain(unreadable).take(NAMED_MAX).collect();
+    let more = if records.len() + damaged.len() > NAMED_MAX { ", and more" } else { "" };
+    let or_scope = if named.scope.is_none() { ", or by key and --scope" } else { "" };
+    let message = format!("several records fit: {}{more}; name one by its id{or_scope}", all.join(", "));
     DeskError::new(DeskErrorKind::Several, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_in_quotation_marks_is_read_as_in_a_request() {
+        assert_eq!(unquoted("\"a b\"").as_deref(), Some("a b"));
+        assert_eq!(unquoted(r#""say \"hi\" \\""#).as_deref(), Some(r#"say "hi" \"#));
+        for text in ["", "\"", "\"\"", "\" \"", "a b", "\"a", "\"a\"b\"", r#""a\b""#, r#""a\""#] {
+            assert_eq!(unquoted(text), None, "{text}");
+        }
+        assert!(is_padded(" k") && is_padded("\"k\"") && !is_padded("k k"));
+    }
 }

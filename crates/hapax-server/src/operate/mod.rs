@@ -10,9 +10,9 @@
 //! | `table`, `csv`, `terminal` | how things are printed, and what the terminal can |
 //! | `failure` | how a command ends that failed |
 //!
-//! Exit codes: 0 done, 1 something needs a person, or the person who was asked said no, 2 the command makes no sense, 3 not
-//! found, 4 not possible in the state the record is in, or several fit, 5 not allowed, 6 the store or the node cannot be
-//! reached.
+//! Exit codes: 0 done, 1 something needs a person, the person who was asked said no, or the output cannot be written, 2 the
+//! command makes no sense, 3 not found, 4 not possible in the state the record is in, or several fit, 5 not allowed, 6 the
+//! store or the node cannot be reached.
 
 pub mod args;
 mod audit;

@@ -49,10 +49,12 @@ fn agreed(args: &PurgeArgs, preview: &PurgeView) -> Result<bool, Failure> {
 }
 
 fn show(args: &PurgeArgs, view: &PurgeView) -> Result<u8, Failure> {
-    match args.change.output {
-        Shape::Text => print(&text(view))?,
-        Shape::Json => print_json(view)?,
+    let printed = match args.change.output {
+        Shape::Text => print(&text(view)),
+        Shape::Json => print_json(view),
     };
+    let changed = !view.dry_run && view.freed + view.tombstones > 0;
+    printed.map_err(|failure| if changed { failure.after_a_change() } else { failure })?;
     Ok(0)
 }
 

@@ -28,10 +28,11 @@ pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) 
     // What was found, and agreed to where somebody was asked, is what is changed; not what has come of it since.
     let attempt = request.attempt.or(Some(seen.attempt));
     let change = desk.resolve(&ResolutionRequest { id: Some(seen.id), attempt, ..request }, &who).await?;
-    match args.change.output {
-        Shape::Text => print(&text(&change))?,
-        Shape::Json => print_json(&change)?,
+    let printed = match args.change.output {
+        Shape::Text => print(&text(&change)),
+        Shape::Json => print_json(&change),
     };
+    printed.map_err(|failure| if change.changed { failure.after_a_change() } else { failure })?;
     Ok(0)
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use super::args::{Shape, ShowArgs};
 use super::failure::Failure;
+use super::list::last_change;
 use super::locate::locate;
 use super::open;
 use super::terminal::{print, print_json};
@@ -44,7 +45,7 @@ pub(super) fn text(record: &RecordView) -> String {
     line("unknown since", record.doubted_since.as_deref());
     line("probes", Some(record.probes.to_string()).filter(|_| record.probes > 0).as_deref());
     line("first seen", Some(&record.created_at));
-    line("changed", Some(&record.changed_at));
+    line("changed", Some(last_change(record)));
     line("due", record.due_at.as_deref());
     line("expires", record.expires_at.as_deref());
     for (name, value) in &record.labels {

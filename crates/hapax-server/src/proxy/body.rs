@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hapax::http::BodyTimedOut;
+use hapax::http::{BodyMalformed, BodyTimedOut};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -39,7 +39,7 @@ pub enum BodyError {
     TimedOut(#[source] BodyTimedOut),
     /// The framing of the body cannot be understood.
     #[error("the body's framing is malformed")]
-    Malformed,
+    Malformed(#[source] BodyMalformed),
     /// The body ended before its end.
     #[error("the body broke off before its end")]
     CutOff,
@@ -53,7 +53,7 @@ impl BodyError {
     pub fn as_problem(&self) -> Problem {
         match self {
             BodyError::TimedOut(_) => problem::REQUEST_TIMEOUT,
-            BodyError::Malformed => {
+            BodyError::Malformed(_) => {
                 problem::bad_framing("The body's chunks are malformed. Send a well-formed request.")
             }
             BodyError::CutOff | BodyError::Other(_) => problem::BODY_CUT_OFF,
@@ -64,7 +64,7 @@ impl BodyError {
     pub(super) fn same(&self) -> Self {
         match self {
             BodyError::TimedOut(_) => BodyError::TimedOut(BodyTimedOut),
-            BodyError::Malformed => BodyError::Malformed,
+            BodyError::Malformed(_) => BodyError::Malformed(BodyMalformed),
             BodyError::CutOff | BodyError::Other(_) => BodyError::CutOff,
         }
     }
@@ -73,7 +73,9 @@ impl BodyError {
     fn of(error: &hyper::Error) -> Self {
         let cause = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
         match cause.map(std::io::Error::kind) {
-            Some(std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput) => BodyError::Malformed,
+            Some(std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput) => {
+                BodyError::Malformed(BodyMalformed)
+            }
             Some(std::io::ErrorKind::TimedOut) => BodyError::TimedOut(BodyTimedOut),
             _ => BodyError::CutOff,
         }

@@ -1,13 +1,12 @@
 //! What of a message's head is passed on, and what is not.
 //!
-//! Fields that belong to one connection are removed in both directions (RFC 9110, 7.6.1). Who sent a request is said by us,
-//! not by the sender, unless the sender is a trusted peer. A client may name fields of its own in `Connection`; the
-//! fields on which safety rests it cannot remove that way.
+//! Fields that belong to one connection are removed in both directions (RFC 9110, 7.6.1). A client may name fields of its
+//! own in `Connection`; the fields on which safety rests, some of them named by the configuration, it cannot remove that
+//! way. Who sent a request is left to `forwarding`.
 
-use std::fmt::Write as _;
-use std::net::IpAddr;
-use std::sync::OnceLock;
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
     UPGRADE, VIA,
@@ -16,13 +15,10 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, response};
 
-use super::Peer;
+use super::forwarding::{Sender, is_forwarding};
+use super::host::is_host;
 use super::problem::{self, Problem};
-use crate::network::Network;
 
-const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
@@ -40,19 +36,31 @@ pub(super) enum Wish {
     WebSocket,
 }
 
+/// The fields by which the configuration tells keys and callers; a reload may change them.
+pub type ReliedOn = Arc<ArcSwap<Vec<HeaderName>>>;
+
 /// Makes a request ready for the service, and for the upstream behind it: one host, a target in origin form, no fields of
 /// the client's connection, and true forwarding fields.
-pub(super) fn arrive(parts: &mut Parts, sender: &Sender) -> Result<Wish, Problem> {
+pub(super) fn arrive(parts: &mut Parts, sender: &Sender, relied_on: &ReliedOn) -> Result<Wish, Problem> {
     settle_host(parts)?;
-    let websocket = is_websocket(parts);
-    remove_connection_fields(&mut parts.headers);
-    if parts.headers.keys().any(|name| NOT_FORWARDED.contains(name)) {
+    let seen = Seen::of(&parts.headers);
+    let websocket = seen.of_one_connection && is_websocket(parts);
+    if seen.of_one_connection {
+        remove_connection_fields(&mut parts.headers, |name| relied_on.load().contains(name));
+    }
+    if seen.not_forwarded {
         NOT_FORWARDED.iter().for_each(|name| drop(parts.headers.remove(name)));
+    }
+    if seen.underscore {
+        remove_twins(&mut parts.headers, relied_on);
+    }
+    if seen.cookie {
+        join_cookies(&mut parts.headers);
     }
     if websocket {
         parts.headers.insert(UPGRADE, WEBSOCKET);
     }
-    sender.say_who_sends(&mut parts.headers);
+    sender.say_who_sends(&mut parts.headers, seen.forwarding);
     parts.headers.append(VIA, via(parts.version));
     Ok(if websocket { Wish::WebSocket } else { Wish::Answer })
 }
@@ -60,9 +68,87 @@ pub(super) fn arrive(parts: &mut Parts, sender: &Sender) -> Result<Wish, Problem
 /// Meant for us, or only ever set by us.
 static NOT_FORWARDED: [HeaderName; 3] = [HTTP2_SETTINGS, PROXY_AUTHORIZATION, IDEMPOTENCY_ATTEMPT];
 
+/// Which kinds of fields a request has. One walk over a few names is cheaper than a look-up of each that there might be.
+#[derive(Debug, Default)]
+struct Seen {
+    of_one_connection: bool,
+    not_forwarded: bool,
+    forwarding: bool,
+    cookie: bool,
+    underscore: bool,
+}
+
+impl Seen {
+    fn of(headers: &HeaderMap) -> Self {
+        let mut seen = Self::default();
+        for name in headers.keys() {
+            seen.of_one_connection |= is_of_one_connection(name);
+            seen.not_forwarded |= NOT_FORWARDED.contains(name);
+            seen.forwarding |= is_forwarding(name);
+            seen.cookie |= *name == COOKIE;
+            seen.underscore |= has_underscore(name);
+        }
+        seen
+    }
+}
+
+/// Removes what a server in the manner of CGI takes for a field that we set, replace or go by: to it, `X_Forwarded_For` and
+/// `X-Forwarded-For` are one.
+fn remove_twins(headers: &mut HeaderMap, relied_on: &ReliedOn) {
+    let relied_on = relied_on.load();
+    let twins: Vec<HeaderName> = headers.keys().filter(|name| is_twin(name, &relied_on)).cloned().collect();
+    for name in twins {
+        headers.remove(name);
+    }
+}
+
+fn is_twin(name: &HeaderName, relied_on: &[HeaderName]) -> bool {
+    if relied_on.contains(name) {
+        return false;
+    }
+    let hyphened = |name: &HeaderName| name.as_str().replace('_', "-");
+    let text = hyphened(name);
+    if relied_on.iter().any(|other| hyphened(other) == text) {
+        return true;
+    }
+    if !has_underscore(name) {
+        return false;
+    }
+    GONE_BY.contains(&text.as_str())
+        || HeaderName::try_from(text).is_ok_and(|meant| is_protected(&meant) || NOT_FORWARDED.contains(&meant))
+}
+
+/// What requests are told apart, protected and framed by, beside what nobody can have removed.
+const GONE_BY: [&str; 6] = [
+    "accept-encoding",
+    "if-match",
+    "transfer-encoding",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+];
+
+fn has_underscore(name: &HeaderName) -> bool {
+    name.as_str().as_bytes().contains(&b'_')
+}
+
+/// HTTP/2 may send every cookie on a line of its own; of HTTP/1.1 servers many read one line only (RFC 9113, 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(COOKIE).iter().nth(1).is_none() {
+        return;
+    }
+    let lines: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    // Values with a semicolon between them are a value.
+    if let Ok(joined) = HeaderValue::try_from(lines.join(b"; ".as_slice())) {
+        headers.insert(COOKIE, joined);
+    }
+}
+
 /// Makes the upstream's answer ready for the client, to whom we speak our own version.
 pub(super) fn leave(parts: &mut response::Parts) {
-    remove_connection_fields(&mut parts.headers);
+    if parts.headers.keys().any(is_of_one_connection) {
+        remove_connection_fields(&mut parts.headers, |_| false);
+    }
     parts.headers.append(VIA, via(parts.version));
     parts.version = Version::HTTP_11;
 }
@@ -84,16 +170,17 @@ fn settle_host(parts: &mut Parts) -> Result<(), Problem> {
         return Err(problem::bad_host("Host is given twice. Send it once."));
     }
     match (parts.uri.authority(), host) {
-        (None, Some(_)) => Ok(()),
+        (None, Some(host)) if is_host(host.as_bytes()) => Ok(()),
+        (None, Some(_)) => Err(problem::bad_host("Host is malformed. Send a host name or an address, and its port.")),
         (None, None) if parts.version == Version::HTTP_10 => Ok(()),
         (None, None) => Err(problem::bad_host("Host is missing. Send it.")),
         (Some(authority), Some(host)) if !host.as_bytes().eq_ignore_ascii_case(authority.as_str().as_bytes()) => {
             Err(problem::bad_host("The target names another host than Host does. Send the same in both."))
         }
         (Some(authority), _) => {
-            let host = HeaderValue::from_str(authority.as_str())
-                .map_err(|_| problem::bad_host("The target's host is malformed. Send a plain host name."))?;
-            parts.headers.insert(HOST, host);
+            let host = HeaderValue::from_str(authority.as_str()).ok().filter(|host| is_host(host.as_bytes()));
+            let malformed = problem::bad_host("The target's host is malformed. Send a plain host name.");
+            parts.headers.insert(HOST, host.ok_or(malformed)?);
             parts.uri = origin_form(&parts.uri);
             Ok(())
         }
@@ -126,19 +213,15 @@ fn tokens(value: &HeaderValue) -> impl Iterator<Item = &str> {
     value.to_str().unwrap_or_default().split(',').map(str::trim).filter(|token| !token.is_empty())
 }
 
-/// Removes what concerns one connection only, and what `Connection` names.
-fn remove_connection_fields(headers: &mut HeaderMap) {
-    // Mostly there are none, and one walk over a few names is cheaper than a look-up of each.
-    if !headers.keys().any(|name| *name == CONNECTION || OF_ONE_CONNECTION.contains(name)) {
-        return;
-    }
+/// Removes what concerns one connection only, and what `Connection` names, unless it is relied on.
+fn remove_connection_fields(headers: &mut HeaderMap, is_relied_on: impl Fn(&HeaderName) -> bool) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
         .into_iter()
         .flat_map(tokens)
         .filter(|name| !name.eq_ignore_ascii_case("keep-alive") && !name.eq_ignore_ascii_case("close"))
         .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
-        .filter(|name| !is_protected(name) && name != TE)
+        .filter(|name| !is_protected(name) && name != TE && !is_relied_on(name))
         .collect();
     for name in named {
         headers.remove(name);
@@ -157,114 +240,13 @@ fn remove_connection_fields(headers: &mut HeaderMap) {
 /// Beside `Connection`.
 static OF_ONE_CONNECTION: [HeaderName; 5] = [KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE, TE];
 
-/// Fields that nobody can have removed by naming them.
+fn is_of_one_connection(name: &HeaderName) -> bool {
+    *name == CONNECTION || OF_ONE_CONNECTION.contains(name)
+}
+
+/// Fields that nobody can have removed by naming them, whatever the configuration says.
 fn is_protected(name: &HeaderName) -> bool {
     [HOST, AUTHORIZATION, COOKIE, FORWARDED, IDEMPOTENCY_KEY].contains(name)
         || name.as_str().starts_with("content-")
         || name.as_str().starts_with("x-forwarded-")
-}
-
-/// Who sends the requests of a connection, as the forwarding fields say it.
-#[derive(Debug)]
-pub(super) struct Sender {
-    peer: Peer,
-    /// Whether it may say who is behind it.
-    trusted: bool,
-    address: HeaderValue,
-    /// The host of its first request, which is mostly that of all, and what `Forwarded` says then.
-    first: OnceLock<(HeaderValue, HeaderValue)>,
-}
-
-impl Sender {
-    pub(super) fn new(peer: Peer, trusted: &[Network]) -> Self {
-        let ip = peer.addr.ip();
-        // An address is always a valid value.
-        let address = HeaderValue::try_from(ip.to_string()).unwrap_or(HeaderValue::from_static("unknown"));
-        let trusted = trusted.iter().any(|network| network.contains(ip));
-        Self { peer, trusted, address, first: OnceLock::new() }
-    }
-
-    /// Sets `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded`. What a trusted peer said of those before it is kept; what
-    /// anybody else said, in these or any other `X-Forwarded-` field, is not.
-    fn say_who_sends(&self, headers: &mut HeaderMap) {
-        let said_before = headers.keys().any(|name| *name == FORWARDED || is_forwarding(name));
-        if said_before && !self.trusted {
-            remove_forwarding_fields(headers);
-        }
-        let element = self.element(headers.get(HOST));
-        let (proto, host) = (HeaderValue::from_static(self.proto()), headers.get(HOST).cloned());
-        if said_before && self.trusted {
-            add_to_list(headers, X_FORWARDED_FOR, &self.address);
-            add_to_list(headers, FORWARDED, &element);
-            headers.entry(X_FORWARDED_PROTO).or_insert(proto);
-            if let Some(host) = host {
-                headers.entry(X_FORWARDED_HOST).or_insert(host);
-            }
-            return;
-        }
-        headers.insert(X_FORWARDED_FOR, self.address.clone());
-        headers.insert(FORWARDED, element);
-        headers.insert(X_FORWARDED_PROTO, proto);
-        if let Some(host) = host {
-            headers.insert(X_FORWARDED_HOST, host);
-        }
-    }
-
-    fn proto(&self) -> &'static str {
-        if self.peer.tls { "https" } else { "http" }
-    }
-
-    /// What `Forwarded` says of a request for that host.
-    fn element(&self, host: Option<&HeaderValue>) -> HeaderValue {
-        let make = || forwarded_element(self.peer.addr.ip(), self.proto(), host);
-        let Some(host) = host else { return make() };
-        // A copy: a part of the request would keep all of it in memory.
-        let copied = || HeaderValue::from_bytes(host.as_bytes()).unwrap_or_else(|_| host.clone());
-        let (first, element) = self.first.get_or_init(|| (copied(), make()));
-        if first == host { element.clone() } else { make() }
-    }
-}
-
-fn is_forwarding(name: &HeaderName) -> bool {
-    name.as_str().starts_with("x-forwarded-")
-}
-
-fn remove_forwarding_fields(headers: &mut HeaderMap) {
-    headers.remove(FORWARDED);
-    while let Some(name) = headers.keys().find(|name| is_forwarding(name)).cloned() {
-        headers.remove(name);
-    }
-}
-
-/// Adds an element to the end of a list, in one line, since not every upstream reads more than one.
-fn add_to_list(headers: &mut HeaderMap, name: HeaderName, element: &HeaderValue) {
-    let mut list = Vec::new();
-    for value in headers.get_all(&name) {
-        list.extend_from_slice(value.as_bytes());
-        list.extend_from_slice(b", ");
-    }
-    list.extend_from_slice(element.as_bytes());
-    // Values with a comma between them are a value.
-    if let Ok(value) = HeaderValue::try_from(list) {
-        headers.insert(name, value);
-    }
-}
-
-/// As RFC 7239 writes it: `for=192.0.2.1;host="example.org:8080";proto=http`.
-fn forwarded_element(ip: IpAddr, proto: &str, host: Option<&HeaderValue>) -> HeaderValue {
-    let host = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let mut element = String::with_capacity(64 + host.len());
-    // Writing to a string cannot fail.
-    let _ = match ip {
-        IpAddr::V4(ip) => write!(element, "for={ip}"),
-        IpAddr::V6(ip) => write!(element, "for=\"[{ip}]\""),
-    };
-    let plain =
-        host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b':' | b'[' | b']'));
-    if !host.is_empty() && plain {
-        let _ = write!(element, ";host=\"{host}\"");
-    }
-    let _ = write!(element, ";proto={proto}");
-    // Nothing else is in it.
-    HeaderValue::try_from(element).unwrap_or(HeaderValue::from_static("for=unknown"))
 }

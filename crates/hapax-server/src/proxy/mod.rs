@@ -5,6 +5,8 @@
 //! | [`listen`] | accepts connections, keeps their limits, hands requests to a service |
 //! | `framing` | reads HTTP/1 heads and chunks strictly, before hyper sees them |
 //! | [`headers`] | what is passed on, what is removed, what is added |
+//! | `forwarding` | who sends a request |
+//! | `host` | what a host looks like |
 //! | [`upstream`] | sends a request once, and says what a failure means |
 //! | [`body`] | one body type for both directions |
 //! | [`tls`] | certificates and trust, from files |
@@ -21,7 +23,9 @@ pub mod problem;
 pub mod tls;
 pub mod upstream;
 
+mod forwarding;
 mod framing;
+mod host;
 
 use std::net::SocketAddr;
 

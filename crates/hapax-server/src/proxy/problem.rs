@@ -34,9 +34,10 @@ impl Problem {
     fn document(&self, members: &str) -> Response<Body> {
         let Problem { status, code, title, detail } = self;
         let number = status.as_u16();
-        let text = format!(
-            r#"{{"type":"urn:hapax:problem:{code}","title":"{title}","status":{number},"detail":"{detail}"{members}}}"#
-        );
+        // Some SDKs look for the last of these members and not at the status.
+        let text =
+            format!(r#"{{"type":"urn:hapax:problem:{code}","title":"{title}","status":{number},"detail":"{detail}","#)
+                + &format!(r#""error":{{"type":"idempotency_error","code":"{code}","message":"{detail}"}}{members}}}"#);
         let mut response = Response::new(Body::from(Bytes::from(text)));
         *response.status_mut() = *status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -61,6 +62,9 @@ pub const ALL: [Problem; 8] = [
 pub const fn bad_framing(detail: &'static str) -> Problem {
     Problem { status: StatusCode::BAD_REQUEST, code: "bad-framing", title: "The request's framing is unsafe", detail }
 }
+
+/// Whoever comes behind us may go by the other one.
+pub const LENGTH_TWICE: Problem = bad_framing("Content-Length is given twice. Send it once.");
 
 /// A request that does not say clearly which host it is for.
 pub const fn bad_host(detail: &'static str) -> Problem {

@@ -3,7 +3,10 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use crate::config::{Config, Mode, ScopeKind};
+use hapax::http::IDEMPOTENCY_KEY;
+
+use crate::config::{Config, Mode, Policy, ScopeKind, without_query};
+use crate::run::example::{Example, titled};
 use crate::run::store::AnyStore;
 
 /// The text, with the addresses that were bound.
@@ -23,27 +26,52 @@ pub(super) fn text(config: &Config, store: &AnyStore, from: SocketAddr, admin: O
         Some(admin) => line("admin", &format!("on http://{admin} (/readyz, /metrics)")),
         None => line("admin", "off"),
     }
-    let curl = curl(config, scheme, from);
-    let (what, hint) = match config.mode {
-        Mode::Enforce => ("requests happen once", "Try it twice; the second answer is the first one, replayed:"),
-        Mode::Observe => ("requests are observed", "Try it twice; both run, and /metrics counts what would have been:"),
+    let example = Example::new(config, from);
+    let (what, outcome) = match (example.mode, admin) {
+        (Some(Mode::Enforce), _) => ("requests happen once", "the second answer is the first one, replayed"),
+        (Some(Mode::Observe), Some(_)) => {
+            ("requests are observed", "both run, and /metrics counts what would have been")
+        }
+        (Some(Mode::Observe), None) => ("requests are observed", "both run"),
+        (None, _) => ("requests pass through", "both run, for nothing is protected"),
     };
-    format!("hapax {}: {what}\n\n{text}\n{hint}\n\n  {curl}\n\n", env!("CARGO_PKG_VERSION"))
+    let hint = if example.needs_token { "With a token in TOKEN, try it twice" } else { "Try it twice" };
+    format!("hapax {}: {what}\n\n{text}\n{hint}; {outcome}:\n\n  {}\n\n", env!("CARGO_PKG_VERSION"), example.command)
 }
 
 fn protects(config: &Config) -> String {
     let defaults = &config.defaults;
-    let what = match (defaults.protect, defaults.required) {
-        (false, _) => "only the routes below".to_owned(),
-        (true, true) => "POST and PATCH, which must carry an Idempotency-Key".to_owned(),
-        (true, false) => "POST and PATCH that carry an Idempotency-Key".to_owned(),
-    };
-    let routes = match config.routes.len() {
+    let of_their_own = match config.routes.len() {
         0 => String::new(),
+        1 => "; 1 route of its own (`hapax routes` shows it)".to_owned(),
         count => format!("; {count} routes of their own (`hapax routes` lists them)"),
     };
-    let mode = if config.mode == Mode::Observe { "; OBSERVING ONLY: nothing is refused or replayed" } else { "" };
-    format!("{what}{routes}{mode}")
+    let must = if defaults.required { ", which must carry" } else { " that carry" };
+    let usual = format!("POST and PATCH{must} {}{of_their_own}", a_key(config));
+    let observed = config.mode == Mode::Observe;
+    let counts = |policy: &Policy| policy.protect && (observed || policy.mode == Mode::Enforce);
+    let named = match config.routes.iter().filter(|route| counts(&route.policy)).count() {
+        0 => "nothing".to_owned(),
+        1 => "only 1 route (`hapax routes` shows it)".to_owned(),
+        count => format!("only {count} routes (`hapax routes` lists them)"),
+    };
+    match (counts(defaults), defaults.protect, observed) {
+        (true, _, false) => usual,
+        (true, _, true) => format!("{usual}; OBSERVING ONLY: nothing is refused or replayed"),
+        (false, false, false) => named,
+        (false, false, true) => format!("{named}; OBSERVING ONLY: nothing is refused or replayed"),
+        (false, true, _) => {
+            let others = if named == "nothing" { "" } else { "other " };
+            format!("{named}; {others}POST and PATCH are OBSERVED ONLY: not refused, not replayed")
+        }
+    }
+}
+
+fn a_key(config: &Config) -> String {
+    match config.keys.headers.first() {
+        Some(name) if *name != IDEMPOTENCY_KEY => format!("a key in {}", titled(name)),
+        _ => "an Idempotency-Key".to_owned(),
+    }
 }
 
 fn callers(config: &Config) -> String {
@@ -59,26 +87,7 @@ fn kind(kind: &ScopeKind) -> String {
         ScopeKind::CredentialCookie(name) => format!("the secret in the cookie {name}"),
         ScopeKind::Header(name) => format!("{name}, which a gateway in front must set"),
         ScopeKind::Jwt(jwt) => format!("`{}` of their verified token", jwt.claim),
-        ScopeKind::Ask(ask) => format!("asking {}", ask.url),
+        ScopeKind::Ask(ask) => format!("asking {}", without_query(&ask.url)),
         ScopeKind::Single => "nothing: there is one tenant".to_owned(),
     }
-}
-
-fn curl(config: &Config, scheme: &str, from: SocketAddr) -> String {
-    let mut headers = String::new();
-    for kind in &config.scope.kinds {
-        let field = match kind {
-            ScopeKind::Credential => "Authorization: Bearer my-token".to_owned(),
-            ScopeKind::CredentialHeader(name) => format!("{name}: my-secret"),
-            ScopeKind::CredentialCookie(name) => format!("Cookie: {name}=my-secret"),
-            ScopeKind::Header(name) => format!("{name}: me"),
-            ScopeKind::Jwt(_) | ScopeKind::Ask(_) => "Authorization: Bearer $TOKEN".to_owned(),
-            ScopeKind::Single => continue,
-        };
-        let _ = write!(headers, " -H '{field}'");
-    }
-    let insecure = if scheme == "https" { " -k" } else { "" };
-    format!(
-        "curl -i{insecure} {scheme}://{from}/ -d '{{}}' -H 'Content-Type: application/json'{headers} -H 'Idempotency-Key: try-1'"
-    )
 }

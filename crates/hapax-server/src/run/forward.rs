@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use hapax::http::{Claim, Happened, Problem, Refusal, RequestId};
+use hapax::http::{Claim, Happened, Problem, Refusal, Refused, RequestId};
 use http::{Request, Response, StatusCode};
 use tower_service::Service;
 
@@ -78,7 +78,10 @@ impl Asked {
             _ => None,
         };
         let mut response = refusal.map_or(response, |refusal| self.refuse(refusal, why));
-        response.extensions_mut().insert(happened);
+        let extensions = response.extensions_mut();
+        extensions.insert(happened);
+        // Whichever it is, the upstream did not say it.
+        extensions.insert(Refused);
         response
     }
 

@@ -49,7 +49,7 @@ impl Guard for Doorkeeper {
 
     fn store(&self) -> Result<Option<Report>, Wait> {
         let permit = self.breaker.admit()?;
-        Ok(Some(Box::new(move |proved| permit.report(proved))))
+        Ok(Some(Box::new(move |answered| permit.report(answered))))
     }
 
     fn saw(&self, caller: &Scope, seen: Seen) {

@@ -5,21 +5,24 @@
 //! | `store` | the store that the configuration names |
 //! | `addresses` | how addresses are made, as the store remembers it |
 //! | `settings`, `scopes` | from the configuration to what the layer wants |
+//! | `prepare` | everything that is made of a configuration before the store is opened |
 //! | `guard` | rates, breaker, counts |
 //! | `node` | all of these together, while the process lives |
 //! | `background`, `probe` | what is done beside requests, and how unknown outcomes are found out |
 //! | `forward` | the upstream behind the layer |
 //! | `service` | what every request passes first |
-//! | `readiness`, `banner` | what operators and newcomers see |
+//! | `readiness`, `banner`, `example` | what operators and newcomers see |
 //! | [`signals`], [`notify`] | what the system says, and what it is told |
 
 mod addresses;
 mod background;
 mod banner;
+mod example;
 mod forward;
 mod guard;
 mod node;
 pub mod notify;
+mod prepare;
 mod probe;
 mod readiness;
 mod scopes;
@@ -28,7 +31,7 @@ mod settings;
 pub mod signals;
 pub mod store;
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -41,7 +44,9 @@ use crate::proxy::tls::TlsError;
 use crate::{admin, logs};
 use node::Node;
 use notify::Notify;
-use signals::Signals;
+pub use prepare::{Prepared, prepare};
+pub(crate) use settings::routes;
+use signals::{Signal, Signals};
 
 /// Connections that wait to be accepted; the system may allow fewer. With the usual 128, clients that all come at once (a
 /// load balancer's, after a restart) find the queue full, and Linux resets some of them.
@@ -54,7 +59,7 @@ pub enum StartError {
     #[error("{0}")]
     Store(#[from] StoreError),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; stop what uses it, or choose another with {flag}")]
+    #[error("cannot listen on {address}: {source}; {}", next_step(.source, .flag))]
     Listen {
         /// Which one.
         address: SocketAddr,
@@ -82,15 +87,25 @@ pub enum StartError {
     Other(String),
 }
 
+/// How the proxy ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Ended {
+    /// Everything that ran is recorded.
+    Complete,
+    /// Something still ran: it was given up, and its lease is left to lapse.
+    Early,
+}
+
 fn other(error: impl std::fmt::Display) -> StartError {
     StartError::Other(error.to_string())
 }
 
-/// Runs the proxy until it is told to end.
+/// Runs the proxy until it is told to end, with what was prepared for this configuration.
 ///
 /// # Errors
 /// If it cannot start.
-pub async fn proxy(config: Config, sources: Sources) -> Result<(), StartError> {
+pub async fn proxy(config: Config, prepared: Prepared, sources: Sources) -> Result<Ended, StartError> {
     logs::init(node::log_format(config.log.format), &config.log.level).map_err(other)?;
     let metrics = admin::metrics::install().map_err(other)?;
     admin::metrics::begin();
@@ -101,7 +116,13 @@ pub async fn proxy(config: Config, sources: Sources) -> Result<(), StartError> {
         None => None,
     };
     let addresses = (listener.local_addr().map_err(other)?, admin_listener.as_ref().and_then(|l| l.local_addr().ok()));
-    let node = Node::start(config, sources).await?;
+    let node = tokio::select! {
+        node = Node::start(config, prepared, sources.pinned()) => node?,
+        () = told_to_end(&mut signals) => {
+            tracing::info!("ended before it had started");
+            return Ok(Ended::Complete);
+        }
+    };
     let shutdown = Shutdown::new();
     let serving = node.serve(listener, shutdown.clone())?;
     let end_admin = node.serve_admin(admin_listener, metrics);
@@ -114,10 +135,27 @@ pub async fn proxy(config: Config, sources: Sources) -> Result<(), StartError> {
     node.until_told_to_end(&mut signals, &notify).await;
     notify.stopping("finishing what runs");
     background.stop().await;
-    node.end(&mut signals, &shutdown, serving).await;
+    let ended = node.end(&mut signals, &shutdown, serving).await;
     watchdog.abort();
     end_admin.cancel();
-    Ok(())
+    Ok(ended)
+}
+
+/// What to do about an address that cannot be listened on.
+fn next_step(source: &std::io::Error, flag: &str) -> String {
+    match source.kind() {
+        ErrorKind::AddrInUse => format!("stop what uses it, or choose another with {flag}"),
+        ErrorKind::PermissionDenied => {
+            format!("choose a port from 1024 on with {flag}, or allow this user lower ones (CAP_NET_BIND_SERVICE)")
+        }
+        ErrorKind::AddrNotAvailable => format!("this machine does not have that address; name one it has with {flag}"),
+        _ => format!("choose another address with {flag}"),
+    }
+}
+
+/// There is nothing to reload yet.
+async fn told_to_end(signals: &mut Signals) {
+    while signals.next().await == Signal::Reload {}
 }
 
 fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, StartError> {
@@ -136,4 +174,21 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 fn announce(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_for_which_an_address_cannot_be_had_has_its_own_next_step() {
+        let said = |kind: ErrorKind| {
+            let address = SocketAddr::from(([127, 0, 0, 1], 80));
+            StartError::Listen { address, source: kind.into(), flag: "--from" }.to_string()
+        };
+        assert!(said(ErrorKind::AddrInUse).ends_with("; stop what uses it, or choose another with --from"));
+        assert!(said(ErrorKind::PermissionDenied).contains("; choose a port from 1024 on with --from"));
+        assert!(said(ErrorKind::AddrNotAvailable).contains("; this machine does not have that address"));
+        assert!(said(ErrorKind::Unsupported).ends_with("; choose another address with --from"));
+    }
 }

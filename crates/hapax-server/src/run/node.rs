@@ -20,21 +20,24 @@ use crate::abuse::breaker::Breaker;
 use crate::abuse::callers::Callers;
 use crate::abuse::rates::Rates;
 use crate::admin::Access;
-use crate::config::{self, Config, LogFormat, Sources};
+use crate::config::{self, Config, ConfigErrors, LogFormat, Sources};
 use crate::desk::direct::Direct;
+use crate::proxy::headers::ReliedOn;
 use crate::proxy::tls::{self, Certificate};
 use crate::proxy::{self, ListenOptions, Shutdown, Upstream, UpstreamOptions};
 use crate::run::background::{self, Background};
 use crate::run::forward::Forward;
 use crate::run::guard::Doorkeeper;
 use crate::run::notify::Notify;
+use crate::run::prepare::{Prepared, prepare};
 use crate::run::probe::Probes;
 use crate::run::readiness::Fitness;
 use crate::run::scopes::ForLayer;
 use crate::run::service::Numbered;
 use crate::run::signals::{Signal, Signals};
 use crate::run::store::AnyStore;
-use crate::run::{StartError, addresses, other, scopes, settings};
+use crate::run::{Ended, StartError, addresses, other, settings};
+use crate::scope::Scopes;
 use crate::{admin, logs};
 
 /// How long a replayed answer is at hand. Retries of one key in a storm come closer together; people who purge a key need
@@ -47,10 +50,15 @@ pub(super) struct Node {
     pub(super) store: AnyStore,
     sources: Sources,
     salt: [u8; 32],
+    /// How addresses of records are made, which no reload changes.
+    scheme: String,
+    /// As the last reload left them.
+    scopes: ArcSwap<Scopes>,
     layer: IdempotencyLayer<AnyStore>,
     upstream: Arc<ArcSwap<Upstream>>,
     probes: Arc<ArcSwap<Probes>>,
     doorkeeper: Arc<Doorkeeper>,
+    relied_on: ReliedOn,
     certificate: Option<Certificate>,
     draining: Arc<AtomicBool>,
     access: Arc<ArcSwap<Access>>,
@@ -60,19 +68,17 @@ pub(super) struct Node {
 
 impl Node {
     /// Opens the store and puts everything together. Nothing is served yet.
-    pub(super) async fn start(config: Config, sources: Sources) -> Result<Self, StartError> {
-        let certificate = config.server.tls.as_ref().map(|tls| Certificate::read(&tls.cert, &tls.key)).transpose()?;
-        let upstream = Arc::new(ArcSwap::from_pointee(upstream(&config)?));
-        let probes = Arc::new(ArcSwap::from_pointee(Probes::new(&config, &upstream).map_err(other)?));
+    pub(super) async fn start(config: Config, prepared: Prepared, sources: Sources) -> Result<Self, StartError> {
+        let Prepared { certificate, upstream, probes, scopes } = prepared;
         let store = AnyStore::open(&config.store).await?;
         admin::metrics::set_durability(store.name(), store.durability().0);
         let remembered = addresses::recall(&store).await?;
-        let scopes = scopes::build(&config, remembered.salt).map_err(other)?;
+        let scopes = Arc::new(scopes.with_salt(remembered.salt));
         let ours = settings::scheme(&scopes.scheme(), &config);
         if let Some(theirs) = addresses::confirm(&store, &ours, config.new_addresses).await? {
             return Err(StartError::OtherAddresses { ours, theirs });
         }
-        let scheme = AddressScheme::new(&format!("1;{}", scopes.scheme())).map_err(other)?;
+        let addresses = AddressScheme::new(&format!("1;{}", scopes.scheme())).map_err(other)?;
         let doorkeeper = Arc::new(Doorkeeper {
             rates: Rates::new(),
             breaker: Breaker::new(config.store.breaker_failures.get(), config.store.breaker_pause),
@@ -80,17 +86,20 @@ impl Node {
             store: store.clone(),
             notes: TaskTracker::new(),
         });
-        let layer = IdempotencyLayer::with_scheme(store.clone(), scheme, ForLayer(Arc::clone(&scopes)));
+        let layer = IdempotencyLayer::with_scheme(store.clone(), addresses, ForLayer(Arc::clone(&scopes)));
         let node = Self {
+            relied_on: Arc::new(ArcSwap::from_pointee(settings::relied_on(&config))),
             access: Arc::new(ArcSwap::from_pointee(settings::access(&config.admin))),
             current: Mutex::new(config.clone()),
             config,
             store,
             sources,
             salt: remembered.salt,
+            scheme: ours,
+            scopes: ArcSwap::new(Arc::clone(&scopes)),
             layer,
             upstream,
-            probes,
+            probes: Arc::new(ArcSwap::from_pointee(probes)),
             doorkeeper,
             certificate,
             draining: Arc::default(),
@@ -105,7 +114,7 @@ impl Node {
         Ok(node)
     }
 
-    fn settings(&self, config: &Config, scopes: Arc<crate::scope::Scopes>) -> Result<Settings, StartError> {
+    fn settings(&self, config: &Config, scopes: Arc<Scopes>) -> Result<Settings, StartError> {
         Ok(Settings {
             routes: settings::routes(config).map_err(other)?,
             scopes: Arc::new(ForLayer(scopes)),
@@ -122,7 +131,8 @@ impl Node {
     pub(super) fn serve(&self, listener: TcpListener, shutdown: Shutdown) -> Result<JoinHandle<()>, StartError> {
         let service = Numbered::new(self.layer.layer(Forward::new(Arc::clone(&self.upstream))));
         let tls = self.certificate.as_ref().map(Certificate::server_config).transpose()?;
-        Ok(tokio::spawn(proxy::serve(listener, tls, listen_options(&self.config), service, shutdown)))
+        let options = ListenOptions { relied_on: Arc::clone(&self.relied_on), ..listen_options(&self.config) };
+        Ok(tokio::spawn(proxy::serve(listener, tls, options, service, shutdown)))
     }
 
     /// Starts what is done beside requests.
@@ -175,22 +185,35 @@ impl Node {
 
     /// Reads the configuration again, and puts it in force as a whole or not at all.
     fn reload(&self) -> Result<(), Vec<String>> {
-        let new = config::load(&self.sources)
-            .map_err(|errors| errors.0.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+        let told = |errors: ConfigErrors| errors.0.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let explained = config::explain(&self.sources);
+        let new = explained.config.map_err(told)?;
+        let prepared = prepare(&new, &explained.settings).map_err(told)?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        let restart = current.needs_restart(&new);
+        let scopes = prepared.scopes.with_salt(self.salt);
+        let mut restart = current.needs_restart(&new);
+        if scopes.scheme() != self.scopes.load().scheme() {
+            restart.push("scope");
+        }
+        // Whatever was overlooked above: no reload makes other addresses.
+        if restart.is_empty() && settings::scheme(&scopes.scheme(), &new) != self.scheme {
+            restart.push("what addresses depend on");
+        }
         if !restart.is_empty() {
             return Err(vec![format!("these settings need a restart: {}", restart.join(", "))]);
         }
-        let scopes = scopes::build(&new, self.salt).map_err(|error| vec![error.to_string()])?;
-        let settings = self.settings(&new, scopes).map_err(|error| vec![error.to_string()])?;
-        let upstream = upstream(&new).map_err(|error| vec![error.to_string()])?;
+        let scopes = Arc::new(scopes.with_keys_of(&self.scopes.load()));
+        let settings = self.settings(&new, Arc::clone(&scopes)).map_err(|error| vec![error.to_string()])?;
         let probes = Probes::new(&new, &self.upstream).map_err(|error| vec![error.to_string()])?;
         if let Some(certificate) = &self.certificate {
             certificate.reload().map_err(|error| vec![error.to_string()])?;
         }
+        self.relied_on.store(Arc::new(settings::relied_on(&new)));
         self.layer.replace(settings);
-        self.upstream.store(Arc::new(upstream));
+        self.scopes.store(Arc::clone(&scopes));
+        // Whoever reloads may have withdrawn a key.
+        tokio::spawn(async move { scopes.warm().await });
+        self.upstream.store(prepared.upstream.load_full());
         self.probes.store(Arc::new(probes));
         self.access.store(Arc::new(settings::access(&new.admin)));
         *current = new;
@@ -199,7 +222,7 @@ impl Node {
     }
 
     /// Stops accepting, finishes and records what runs, within the drain time; a second signal ends it at once.
-    pub(super) async fn end(&self, signals: &mut Signals, shutdown: &Shutdown, serving: JoinHandle<()>) {
+    pub(super) async fn end(&self, signals: &mut Signals, shutdown: &Shutdown, serving: JoinHandle<()>) -> Ended {
         self.draining.store(true, Ordering::SeqCst);
         let drain = self.current.lock().unwrap_or_else(PoisonError::into_inner).server.drain;
         tracing::info!(running = self.layer.running(), "ending: finishing what runs");
@@ -212,17 +235,25 @@ impl Node {
             self.doorkeeper.noted().await;
         };
         let told_again = async { while signals.next().await != Signal::Abandon {} };
-        tokio::select! {
+        let ended = tokio::select! {
             ended = timeout(drain, finish) => match ended {
-                Ok(()) => tracing::info!("ended: everything that ran is recorded"),
+                Ok(()) => {
+                    tracing::info!("ended: everything that ran is recorded");
+                    Ended::Complete
+                }
                 Err(_) => {
                     let (running, notes) = (self.layer.running(), self.doorkeeper.notes.len());
                     tracing::warn!(running, notes, "ended before everything was recorded");
+                    Ended::Early
                 }
             },
-            () = told_again => tracing::warn!(running = self.layer.running(), "ended at once; leases are left to lapse"),
-        }
+            () = told_again => {
+                tracing::warn!(running = self.layer.running(), "ended at once; leases are left to lapse");
+                Ended::Early
+            }
+        };
         shutdown.abandon();
+        ended
     }
 }
 
@@ -243,7 +274,8 @@ fn listen_options(config: &Config) -> ListenOptions {
     }
 }
 
-fn upstream(config: &Config) -> Result<Upstream, StartError> {
+/// The upstream that the configuration names.
+pub(super) fn upstream(config: &Config) -> Result<Upstream, StartError> {
     upstream_at(&config.upstream.to, config, config.upstream.keep_host)
 }
 

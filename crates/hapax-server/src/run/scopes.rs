@@ -11,13 +11,13 @@ use crate::scope::{
     Scopes,
 };
 
-/// The scopes that the configuration names.
-pub(super) fn build(config: &Config, salt: [u8; 32]) -> Result<Arc<Scopes>, ScopeConfigError> {
+/// The scopes that the configuration names, without the random bytes of a store.
+pub(super) fn unsalted(config: &Config) -> Result<Scopes, ScopeConfigError> {
     let kinds: Vec<Kind> = config.scope.kinds.iter().map(kind).collect();
     let has_ask = kinds.iter().any(|kind| matches!(kind, Kind::Ask(_)));
     let replay_ask = config.ask.as_ref().filter(|_| !has_ask).map(ask);
     let options = ScopeOptions { anonymous: config.scope.anonymous, replay_ask, ..ScopeOptions::default() };
-    Ok(Arc::new(Scopes::new(kinds, &options)?.with_salt(salt)))
+    Scopes::new(kinds, &options)
 }
 
 fn kind(kind: &ScopeKind) -> Kind {

@@ -4,14 +4,15 @@ use hapax::http::{
     Cors, InFlight, KeyFormat, KeyPer, KeyRules, KeySyntax, LabelSource, Mode, RequestAge, Route, Routes, Then,
 };
 use hapax_core::fingerprint::{HmacKey, InvalidRecipe};
+use http::HeaderName;
 
 use crate::admin::{Access, Role};
 use crate::config::policy::{self, Policy};
-use crate::config::{self, Config};
+use crate::config::{self, Config, ScopeKind};
 use crate::run::{StartError, other};
 
 /// What every route says.
-pub(super) fn routes(config: &Config) -> Result<Routes, StartError> {
+pub(crate) fn routes(config: &Config) -> Result<Routes, StartError> {
     let mut routes = Routes::new(route(&config.defaults, config)?);
     for rule in &config.routes {
         routes = routes.with(&rule.methods, rule.path.clone(), route(&rule.policy, config)?);
@@ -102,6 +103,28 @@ pub(super) fn fingerprint_keys(config: &Config) -> Result<Vec<HmacKey>, InvalidR
     all.map(|key| HmacKey::new(&key.id, key.secret.expose().as_bytes())).collect()
 }
 
+/// The fields on which keys, callers and comparisons rest: a client must not have them removed on the way here.
+pub(super) fn relied_on(config: &Config) -> Vec<HeaderName> {
+    let mut names = config.keys.headers.clone();
+    for kind in &config.scope.kinds {
+        match kind {
+            ScopeKind::CredentialHeader(name) | ScopeKind::Header(name) => names.push(name.clone()),
+            ScopeKind::Jwt(jwt) => {
+                if let Some(config::Place::Header(name)) = &jwt.token_in {
+                    names.push(name.clone());
+                }
+            }
+            ScopeKind::Ask(ask) => names.extend_from_slice(&ask.pass_headers),
+            ScopeKind::Credential | ScopeKind::CredentialCookie(_) | ScopeKind::Single => {}
+        }
+    }
+    names.extend(config.ask.iter().flat_map(|ask| &ask.pass_headers).cloned());
+    for policy in config.routes.iter().map(|route| &route.policy).chain([&config.defaults]) {
+        names.extend(policy.request_time_header.iter().chain(&policy.fingerprint_headers).cloned());
+    }
+    names
+}
+
 /// Who may do what at the admin listener.
 pub(super) fn access(config: &config::Admin) -> Access {
     let mut access = Access::new(config.read_only);
@@ -128,11 +151,5 @@ pub(super) fn cors(config: &Config) -> Option<Cors> {
 
 /// Names everything that decides about addresses, for the store to remember.
 pub(super) fn scheme(scopes: &str, config: &Config) -> String {
-    let per = |policy: &Policy| if policy.key_per == policy::KeyPer::Route { "route" } else { "caller" };
-    let mut scheme = format!("1;{scopes};per-{}", per(&config.defaults));
-    let others = config.routes.iter().filter(|route| route.policy.key_per != config.defaults.key_per);
-    let mut others: Vec<String> = others.map(|route| format!(";{}={}", route.path, per(&route.policy))).collect();
-    others.sort();
-    scheme.extend(others);
-    scheme
+    format!("1;{scopes};{}", config.key_per_scheme())
 }

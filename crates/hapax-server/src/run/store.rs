@@ -6,8 +6,10 @@ use hapax_core::journal::{Journal, Note, NoteScan, Noted};
 use hapax_core::memory::Memory;
 use hapax_core::record::{Record, Version};
 use hapax_core::store::{ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
-use hapax_postgres::Postgres;
+use hapax_postgres::{Encryption, Postgres};
 use hapax_sqlite::{Sqlite, SystemClock};
+use rustls::ClientConfig;
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::config::{self, Backend};
 use crate::proxy::tls;
@@ -32,7 +34,8 @@ impl AnyStore {
         Self::open_or_make(config, true).await
     }
 
-    /// Opens it only where it is already: a name that was mistyped makes no new store.
+    /// Opens it only where it is already: a name that was mistyped makes no new store. A file may be an application's that
+    /// holds a store as a guest.
     ///
     /// # Errors
     /// What the store says: cause and next step.
@@ -45,7 +48,7 @@ impl AnyStore {
             Backend::Memory => Ok(Self::Memory(std::sync::Arc::new(Memory::new(SystemClock)))),
             Backend::Sqlite { path } => {
                 let options = hapax_sqlite::Options::new(path).with_busy_timeout(config.timeout);
-                let options = if make { options } else { options.with_existing() };
+                let options = if make { options } else { options.with_existing().with_guest() };
                 // Opening reads and may migrate: not on a thread that serves requests.
                 let opened = tokio::task::spawn_blocking(move || Sqlite::open(&options)).await;
                 opened
@@ -80,36 +83,30 @@ impl AnyStore {
 }
 
 async fn open_postgres(config: &config::Store, url: &str, make: bool) -> Result<Postgres, StoreError> {
-    let mut options = hapax_postgres::Options::new(url)
-        .with_schema(&config.schema)
-        .with_connections(config.connections.get() as usize)
-        .with_statement_timeout(config.timeout)
-        .with_connect_timeout(config.timeout);
-    if !make {
-        options = options.with_existing();
+    let options = config.postgres_options(url);
+    // Operators look also where a node would not start.
+    let options = match make {
+        true if config.strict && !config.single_node => options.with_standby_required(),
+        true => options,
+        false => options.with_existing(),
+    };
+    match options.encryption()? {
+        None | Some(Encryption::Never) => Postgres::open(&options).await,
+        Some(Encryption::IfOffered | Encryption::Always) => {
+            let connector = MakeRustlsConnect::new(client_tls(config)?);
+            Postgres::open_with_tls(&options, connector).await
+        }
     }
-    if config.pooler {
-        options = options.with_pooler();
-    }
-    if !wants_tls(url) {
-        return Postgres::open(&options).await;
-    }
+}
+
+/// Certificates are always verified, against the name in the connection string.
+fn client_tls(config: &config::Store) -> Result<ClientConfig, StoreError> {
     let roots = tls::client_config(config.ca_file.as_deref())
         .map_err(|error| StoreError::new("open", ErrorKind::Unsuitable, error.to_string()))?;
     let mut tls = (*roots).clone();
     // Newer servers end a handshake that offers them HTTP.
     tls.alpn_protocols = vec![b"postgresql".to_vec()];
-    let connector = tokio_postgres_rustls::MakeRustlsConnect::new(tls);
-    Postgres::open_with_tls(&options, connector).await
-}
-
-/// Unless the connection string turns it off, or the server is on this host and nothing is said.
-fn wants_tls(url: &str) -> bool {
-    let said = url.split(['?', '&', ' ']).find_map(|part| part.strip_prefix("sslmode="));
-    match said {
-        Some(mode) => mode != "disable",
-        None => false,
-    }
+    Ok(tls)
 }
 
 macro_rules! each {
@@ -172,18 +169,5 @@ impl Journal for AnyStore {
 
     async fn notes(&self, query: &NoteScan) -> Result<Vec<Noted>, StoreError> {
         each!(self, store => store.notes(query).await)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tls_is_used_where_the_connection_string_asks_for_it() {
-        assert!(wants_tls("postgres://a@b/c?sslmode=require"));
-        assert!(wants_tls("host=b sslmode=verify-full"));
-        assert!(!wants_tls("postgres://a@b/c?sslmode=disable"));
-        assert!(!wants_tls("postgres://a@b/c"));
     }
 }

@@ -82,6 +82,9 @@ impl AskOptions {
     }
 }
 
+/// The field of the answer that names the tenant, unless another is configured.
+pub(crate) const USUAL_TENANT_HEADER: &str = "x-tenant";
+
 /// Whether an answer that was remembered will do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
@@ -131,6 +134,14 @@ impl Ask {
             clock: clock.clone(),
             remembered: Mutex::default(),
         })
+    }
+
+    /// The field that names the tenant, where it is not the usual one: what an address depends on.
+    pub(super) fn scheme(&self) -> String {
+        match self.tenant_header.as_str() {
+            USUAL_TENANT_HEADER => "ask".to_owned(),
+            other => format!("ask:{other}"),
+        }
     }
 
     /// Who calls.

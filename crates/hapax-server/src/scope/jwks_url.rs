@@ -72,6 +72,11 @@ impl JwksUrl {
         }))
     }
 
+    /// Begins with the keys of another one. Whom to trust, and when to fetch, is its own.
+    pub(super) fn keep_keys_of(&self, other: &Self) {
+        self.known.store(other.known.load_full());
+    }
+
     /// The keys, fetched again if none fits.
     pub(super) async fn keys_for(self: &Arc<Self>, claimed: &Claimed) -> Result<Arc<Known>, Refusal> {
         let known = self.known.load_full();

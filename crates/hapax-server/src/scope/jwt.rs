@@ -2,7 +2,8 @@
 //!
 //! Which algorithms and keys count is configured; the token has no say. The times are checked against a clock that is
 //! passed in. Where tokens of several issuers are accepted, the issuer is part of the identity, because a subject is
-//! unique within its issuer only. Where keys come from is left to `jwt_keys` and `jwks_url`.
+//! unique within its issuer only; a single one is part of the scheme. Where keys come from is left to `jwt_keys` and
+//! `jwks_url`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ use hapax_core::clock::Clock;
 use http::header::HeaderMap;
 use jsonwebtoken::crypto::verify;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::credential::bearer;
 use super::fetch::without_query;
@@ -117,10 +119,23 @@ impl Jwt {
         Ok(Self { keys, options, clock: clock.clone() })
     }
 
-    /// The claim, and the issuer where it matters: what an address depends on.
+    /// The claim and whose it is: what an address depends on.
     pub(super) fn scheme(&self) -> String {
-        let issuer = if self.options.issuers.len() == 1 { "" } else { "iss+" };
-        format!("jwt:{issuer}{}", self.options.claim)
+        let claim = &self.options.claim;
+        match self.options.issuers.as_slice() {
+            [issuer] => format!("jwt:{claim}@{}", crate::logs::hex(&Sha256::digest(issuer)[..4])),
+            _ => format!("jwt:iss+{claim}"),
+        }
+    }
+
+    /// Begins with the keys of another, if they come from the same URL and serve the same algorithms.
+    pub(super) fn keep_keys_of(&self, other: &Self) {
+        let (ours, theirs) = (&self.options, &other.options);
+        if let (Keys::Url(url), Keys::Url(old)) = (&self.keys, &other.keys)
+            && (&ours.keys, &ours.algorithms) == (&theirs.keys, &theirs.algorithms)
+        {
+            url.keep_keys_of(old);
+        }
     }
 
     /// Fetches the keys, if they come from a URL.

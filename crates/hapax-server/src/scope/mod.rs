@@ -53,6 +53,7 @@ pub use jwt::{JwtKeys, JwtOptions};
 pub use jwt_keys::JwtAlgorithm;
 pub use refusal::{Refusal, ScopeConfigError};
 
+pub(crate) use ask::USUAL_TENANT_HEADER;
 use ask::{Ask, Freshness};
 use field::{Unread, one_header};
 use jwt::Jwt;
@@ -179,6 +180,19 @@ impl Scopes {
         self.replay_ask.is_some() || self.kinds.iter().any(|kind| matches!(kind, Ready::Ask(_)))
     }
 
+    /// Goes on with the keys for tokens that another has fetched from the same place.
+    #[must_use]
+    pub fn with_keys_of(self, other: &Self) -> Self {
+        for kind in &self.kinds {
+            for old in &other.kinds {
+                if let (Ready::Jwt(new), Ready::Jwt(old)) = (kind, old) {
+                    new.keep_keys_of(old);
+                }
+            }
+        }
+        self
+    }
+
     /// Fetches what the kinds need from elsewhere, so that the first request need not wait. Failing is not fatal: it is
     /// tried again when a request needs it.
     pub async fn warm(&self) {
@@ -242,7 +256,7 @@ impl Ready {
             Self::CredentialIn(from) => format!("credential:{}", from.name()),
             Self::Header(name) => format!("header:{name}"),
             Self::Jwt(jwt) => jwt.scheme(),
-            Self::Ask(_) => "ask".to_owned(),
+            Self::Ask(ask) => ask.scheme(),
             Self::Single => "single".to_owned(),
         }
     }

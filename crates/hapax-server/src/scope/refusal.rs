@@ -56,7 +56,7 @@ pub enum ScopeConfigError {
     #[error("no scope kind is given; name at least one, for example scope = [\"credential\"]")]
     Empty,
     /// Too many kinds.
-    #[error("{kinds} scope kinds are given; at most {kinds_max} are accepted")]
+    #[error("{kinds} scope kinds are given; at most {kinds_max} are accepted, so remove some")]
     TooMany {
         /// How many there are.
         kinds: usize,

@@ -1,7 +1,8 @@
 //! `hapax store fence`: shown, raised after a recovery by other means, lifted.
 //!
 //! What a fence does at a claim is in the library (`hapax::fence`). Raising one also takes back what may have been overtaken:
-//! a record of the backup that stood to be run may have run in what was lost, and the rules make it `unknown`.
+//! a record of the backup that stood to be run may have run in what was lost, and the rules make it `unknown`; one that was
+//! unknown already is in doubt since the restore.
 
 use std::time::Duration;
 
@@ -55,7 +56,9 @@ pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) ->
         let stood = format!("stood since {}", moment::text(standing.restored_at));
         fence::lift(&store, &note(&who, "lift-fence", reason, &stood)).await?;
         return Ok(
-            "The fence is lifted. Nodes notice within a few seconds: from then on every new key runs.\n".to_owned()
+            "The fence is lifted. Nodes notice within a few seconds: from then on every new key runs.\n\
+             Keys that began under it stay unknown until they are probed or resolved: `hapax keys list --state unknown`.\n"
+                .to_owned()
         );
     }
     let standing = fence::standing(&store).await?;
@@ -98,7 +101,7 @@ pub(super) async fn raise(
     Ok(Raised { fence: standing.unwrap_or_else(|| lasting(longest_ms)), suspected })
 }
 
-/// A record that stands to be run may have run in what was lost. True where it is unknown now.
+/// A record that stands to be run may have run in what was lost. True where it is unknown now and was not before.
 async fn suspect(
     store: &impl Journal,
     entry: &Entry,
@@ -126,7 +129,7 @@ async fn suspect(
     };
     // Whoever was faster wrote after the restore, and knows what it did.
     let swapped = store.swap_noted(address, seen.version(), &next, &note).await?;
-    Ok(matches!(swapped, Swap::Applied(_)))
+    Ok(matches!(swapped, Swap::Applied(_)) && next.state != stored.record.state)
 }
 
 /// Lost answers were kept as long as the routes say.

@@ -243,3 +243,20 @@ fn the_stripe_dialect_stores_server_errors_unless_told_otherwise() {
     let told = file("dialect = \"stripe\"\n[defaults]\non_server_error = \"ready\"\n").load();
     assert_eq!(told.defaults.on_server_error, Meaning::Ready);
 }
+
+#[test]
+fn pointers_that_count_nowhere_are_refused() {
+    let why = "`fingerprint_pointers` do nothing unless `fingerprint` is \"only\" or \"except\"; set that too, or remove them";
+    let pointers = "fingerprint_pointers = [\"/a\"]\n";
+    for other in ["", "fingerprint = \"whole\"\n", "fingerprint = \"ignored\"\n"] {
+        assert_eq!(problem(&format!("[defaults]\n{pointers}{other}")), format!("hapax.toml:2: {why}"));
+        let route = format!("[[route]]\npath = \"/a\"\n{pointers}{other}");
+        assert_eq!(problem(&route), format!("hapax.toml:3: {why}"));
+    }
+    // Pointers of the defaults may count in a route, and a route may do without them.
+    file(&format!("[defaults]\n{pointers}[[route]]\npath = \"/a\"\nfingerprint = \"only\"\n")).load();
+    file(&format!("[defaults]\nfingerprint = \"only\"\n{pointers}[[route]]\npath = \"/a\"\nfingerprint = \"whole\"\n"))
+        .load();
+    let others = "[[route]]\npath = \"/a\"\nfingerprint = \"only\"\nfingerprint_pointers = [\"/b\"]\n";
+    assert_eq!(problem(&format!("[defaults]\n{pointers}{others}")), format!("hapax.toml:2: {why}"));
+}

@@ -87,6 +87,22 @@ fn a_store_url_comes_from_a_file_and_its_password_is_not_shown() {
 }
 
 #[test]
+fn a_file_of_a_secret_that_is_off_leaves_the_secret_as_it_is() {
+    let setup = file("[store]\nurl = \"postgres://me@db/app\"\n").variable("HAPAX_STORE_URL_FILE", "off");
+    assert_eq!(setup.load().store.backend.shown(), "postgres://me:***@db/app");
+    assert_eq!(setup.told("store.url"), "\"postgres://me:***@db/app\" # hapax.toml:2");
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_no_absent_file() {
+    let mut setup = without_file();
+    setup.sources.directory = Some(setup.directory.path().to_owned());
+    std::os::unix::fs::symlink("/nowhere/hapax.toml", setup.directory.path().join("hapax.toml")).unwrap();
+    let problems = setup.problems();
+    assert!(problems[0].contains("does not exist"), "{problems:?}");
+}
+
+#[test]
 fn a_stronger_off_beats_a_weaker_secret() {
     let setup = file("[admin]\ntoken = \"hunter2hunter2hunter2\"\n").variable("HAPAX_ADMIN_TOKEN", "off");
     assert_eq!(setup.load().admin.token, None);

@@ -268,6 +268,71 @@ fn strict_refuses_a_store_that_loses_records() {
 }
 
 #[test]
+fn a_store_that_is_waited_for_without_end_is_refused() {
+    for (timeout, shown) in [("11m", "11m"), ("25d", "25d"), ("3650d", "3650d")] {
+        assert_eq!(
+            problem(&format!("[store]\ntimeout = \"{timeout}\"")),
+            format!(
+                "hapax.toml:2: `store.timeout` is {shown}, above 10m; requests would wait that long for a store that \
+                 hangs, so lower it"
+            )
+        );
+    }
+    file("[store]\ntimeout = \"10m\"").load();
+}
+
+#[test]
+fn an_sslmode_that_is_none_is_refused_with_those_that_are() {
+    for mode in ["allow", "verify_full", "hunter2"] {
+        assert_eq!(
+            problem(&format!("[store]\nurl = \"postgres://me@db/app?sslmode={mode}\"")),
+            "hapax.toml:2: `store.url`: sslmode must be disable, prefer, require, verify-ca or verify-full"
+        );
+    }
+    for mode in ["disable", "prefer", "require", "verify-ca", "verify-full"] {
+        file(&format!("[store]\nurl = \"postgres://me@db/app?sslmode={mode}\"")).load();
+    }
+}
+
+#[test]
+fn an_authority_beside_a_url_without_tls_is_refused() {
+    let setup = without_file();
+    let authority = setup.write("ca.pem", "", 0o600);
+    let text = format!("[store]\nurl = \"postgres://me@db/app?sslmode=disable\"\nca_file = {authority:?}\n");
+    assert_eq!(
+        problem(&text),
+        "hapax.toml:2: `store.ca_file` asks for TLS, and `store.url` turns it off (sslmode=disable); remove one"
+    );
+}
+
+#[test]
+fn a_store_on_another_host_without_tls_is_warned_of_without_its_password() {
+    let setup = without_file();
+    let authority = setup.write("ca.pem", "", 0o600);
+    for mode in ["", "?sslmode=prefer", "?sslmode=disable"] {
+        let config = file(&format!("[store]\nurl = \"postgres://me:hunter2@db/app{mode}\"")).load();
+        assert_eq!(
+            config.warnings(),
+            [
+                "the store at postgres://me:***@db/app may be talked to without TLS: passwords and recorded answers can be \
+              read on the way; add sslmode=require to `store.url`"
+            ]
+        );
+    }
+    for url in [
+        "postgres://me:hunter2@db/app?sslmode=require",
+        "postgres://me:hunter2@db/app?sslmode=verify-full",
+        "postgres://me:hunter2@127.0.0.1/app",
+        "postgres://me:hunter2@localhost/app",
+        "postgres://me:hunter2@%2Frun%2Fpostgresql/app",
+    ] {
+        assert_eq!(file(&format!("[store]\nurl = \"{url}\"")).load().warnings(), [""; 0], "{url}");
+    }
+    let with_authority = format!("[store]\nurl = \"postgres://me:hunter2@db/app\"\nca_file = {authority:?}");
+    assert_eq!(file(&with_authority).load().warnings(), [""; 0]);
+}
+
+#[test]
 fn a_store_in_a_directory_that_does_not_exist_is_refused() {
     assert_eq!(
         problem("[store]\nurl = \"sqlite:/no/such/place/hapax.db\""),
@@ -349,6 +414,18 @@ fn a_configuration_with_a_secret_in_it_must_not_be_readable_by_everybody() {
     );
     setup.write("hapax.toml", "[store]\nurl = \"sqlite:hapax.db\"\n", 0o644);
     setup.load();
+    // As `hapax config default` writes it: a file for the secret that is "off" holds none.
+    setup.write("hapax.toml", &text.replace("[store]", "token_file = \"off\"\n[store]\nurl_file = \"off\""), 0o644);
+    assert_eq!(setup.problems().len(), 2, "{:?}", setup.problems());
+    for (url, is_secret) in [
+        ("postgres://me@db/app", false),
+        ("postgres://db/app?user=me&password=hunter2", true),
+        ("postgres://me:hunter2@db/app", true),
+    ] {
+        setup.write("hapax.toml", &format!("[admin]\ntoken = \"off\"\n[store]\nurl = \"{url}\"\n"), 0o644);
+        let refused = hapax_server::config::load(&setup.sources).is_err();
+        assert_eq!(refused, is_secret, "{url}");
+    }
 }
 
 #[test]
@@ -518,4 +595,34 @@ fn sources_do_not_show_what_variables_and_flags_hold() {
     let setup = without_file().variable("HAPAX_ADMIN_TOKEN", "hunter2").flag("--store", "store.url", "hunter2");
     let shown = format!("{:?}", setup.sources);
     assert!(shown.contains("HAPAX_ADMIN_TOKEN") && shown.contains("--store") && !shown.contains("hunter2"), "{shown}");
+}
+
+#[test]
+fn an_upstream_that_is_hapax_is_known_by_every_name() {
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let refused = |host: &str, from: &str| {
+        let setup = without_file().without_flags().flag("--from", "server.from", from);
+        let setup = setup.flag("--to", "upstream.to", &format!("http://{host}:9000"));
+        hapax_server::config::load(&setup.sources)
+            .is_err_and(|errors| errors.to_string().contains("requests would go round"))
+    };
+    for host in ["127.1", "0x7f.1", "2130706433", "localhost.", "LOCALHOST"] {
+        assert!(refused(host, "127.0.0.1:9000"), "{host}");
+        assert!(refused(host, "0.0.0.0:9000"), "{host}");
+    }
+    for from in ["0.0.0.0:9000", "[::]:9000"] {
+        assert!(refused(&own, from) && refused(&format!("{own}."), from), "{own}");
+    }
+    assert!(!refused(&own, "0.0.0.0:9001") && !refused("api.example", "0.0.0.0:9000"));
+    assert!(!refused("192.0.2.1", "0.0.0.0:9000"), "no address of this machine");
+    assert!(!refused("127.2", "127.0.0.1:9000"), "another loopback address");
+}
+
+#[test]
+fn a_pipe_is_no_configuration_and_nobody_waits_for_it() {
+    let mut setup = without_file();
+    let pipe = setup.directory.path().join("pipe.toml");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    setup.sources.file = Some(pipe);
+    assert_eq!(setup.problems(), ["`pipe.toml` is a pipe or a device, not a regular file; name one"]);
 }

@@ -33,7 +33,6 @@ fn what_needs_a_restart_is_named() {
             vec!["server.connections_max", "server.header_timeout"],
         ),
         ("[store]\nurl = \"sqlite:other.db\"", vec!["store"]),
-        ("scope = \"single\"", vec!["scope"]),
         ("[defaults]\nkey_per = \"route\"", vec!["key_per"]),
         ("[[route]]\npath = \"/a\"\nkey_per = \"route\"", vec!["key_per"]),
         ("[admin]\nfrom = \"off\"", vec!["admin.from"]),
@@ -42,6 +41,27 @@ fn what_needs_a_restart_is_named() {
         ("[log]\nlevel = \"debug\"", vec!["log.level"]),
     ] {
         assert_eq!(old.needs_restart(&file(text).load()), keys, "{text}");
+    }
+}
+
+/// Whether a key of some request would be looked for elsewhere.
+#[test]
+fn a_reload_that_changes_for_whom_some_keys_are_unique_needs_a_restart() {
+    let route = |path: &str, rest: &str| format!("[[route]]\npath = \"{path}\"\n{rest}\n");
+    let per_route = "key_per = \"route\"";
+    let by_default = format!("[defaults]\n{per_route}\n");
+    let changes = [
+        (by_default.clone(), by_default.clone() + &route("/a", "key_per = \"caller\""), true),
+        (by_default.clone(), by_default + &route("/a", "retention = \"7d\""), false),
+        (route("/{*all}", per_route), route("/{*all}", per_route) + &route("/a", "retention = \"7d\""), true),
+        (route("/v1/{*all}", per_route), route("/v1/{*all}", per_route) + &route("/v2/a", "retention = \"7d\""), false),
+        (route("/a/b", per_route), route("/a/b", per_route) + &route("/{*all}", "retention = \"7d\""), false),
+        (route("/a", per_route), route("/a", &format!("{per_route}\nmethods = [\"POST\"]")), true),
+        (route("/a", per_route), route("/a", &format!("{per_route}\nmethods = [\"PATCH\", \"POST\"]")), false),
+    ];
+    for (old, new, expected) in changes {
+        let named = file(&old).load().needs_restart(&file(&new).load());
+        assert_eq!(named, if expected { vec!["key_per"] } else { vec![] }, "{old}\n--\n{new}");
     }
 }
 

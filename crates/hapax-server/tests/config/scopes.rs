@@ -107,9 +107,11 @@ fn jwt_keys_that_could_be_confused_or_forged_are_refused() {
         problem("scope = \"jwt\"\n[jwt]\nalgorithms = [\"RS256\"]\njwks_url = \"http://issuer.example/keys\""),
         "hapax.toml:4: `jwt.jwks_url` is not https, so anyone between could put in keys; use https"
     );
-    let both = "scope = \"jwt\"\n[jwt]\nalgorithms = \"RS256\"\njwks_file = \"/dev/null\"\njwks_url = \
-     \"https://issuer.example\"";
-    assert_eq!(problem(both), "hapax.toml:5: `jwt.jwks_file` and `jwt.jwks_url` are both set; remove one");
+    let both = format!(
+        "scope = \"jwt\"\n[jwt]\nalgorithms = \"RS256\"\njwks_file = \"{}\"\njwks_url = \"https://issuer.example\"",
+        key.display()
+    );
+    assert_eq!(problem(&both), "hapax.toml:5: `jwt.jwks_file` and `jwt.jwks_url` are both set; remove one");
     setup.write("hapax.toml", &text.replace(", \"RS256\"", ""), 0o600);
     setup.write("key", "x", 0o644);
     assert_eq!(
@@ -162,6 +164,62 @@ fn a_field_that_cannot_say_who_calls_is_refused() {
         problem("scope = \"jwt\"\n[jwt]\nalgorithms = \"RS256\"\njwks_url = \"https://i.example\"\nclaim = \"jti\""),
         "hapax.toml:5: `jwt.claim` is `jti`, which differs from token to token; name the one that says who calls"
     );
+}
+
+#[test]
+fn an_endpoint_that_nobody_asks_is_refused() {
+    let why = "[ask] has an endpoint, but neither `scope` nor a `replay_check` names \"ask\", so it would not be asked; add it \
+               to one of them, or remove `ask.url`";
+    let ask = "[ask]\nurl = \"http://127.0.0.1:9/ask\"\n";
+    assert_eq!(problem(ask), format!("hapax.toml:2: {why}"));
+    file(&format!("scope = \"ask\"\n{ask}")).load();
+    file(&format!("{ask}[defaults]\nreplay_check = \"ask\"\n")).load();
+    file(&format!("{ask}[[route]]\npath = \"/a\"\nreplay_check = \"ask\"\n")).load();
+}
+
+#[test]
+fn a_url_that_cannot_be_read_is_told_once() {
+    for scope in ["scope = \"ask\"\n", "[defaults]\nreplay_check = \"ask\"\n"] {
+        let problems = file(scope).variable("HAPAX_ASK_URL", "nonsense").problems();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].starts_with("HAPAX_ASK_URL: `ask.url` must be"), "{problems:?}");
+    }
+    let jwt = "scope = \"jwt\"\n[jwt]\nalgorithms = \"RS256\"\njwks_url = \"nonsense\"\n";
+    assert!(problem(jwt).starts_with("hapax.toml:4: `jwt.jwks_url` must be"));
+}
+
+#[test]
+fn a_leeway_or_a_memory_without_end_is_refused() {
+    assert_eq!(
+        problem(
+            "scope = \"jwt\"\n[jwt]\nalgorithms = \"RS256\"\njwks_url = \"https://i.example\"\nleeway = \"99999d\""
+        ),
+        "hapax.toml:5: `jwt.leeway` is 99999d, above 5m, which keeps expired tokens valid; lower it"
+    );
+    assert_eq!(
+        problem("scope = \"ask\"\n[ask]\nurl = \"http://127.0.0.1:9/\"\ncache = \"61m\""),
+        "hapax.toml:4: `ask.cache` is 61m, above 1h, in which a caller who was shut out comes in; lower it"
+    );
+    file("scope = \"ask\"\n[ask]\nurl = \"http://127.0.0.1:9/\"\ncache = \"1h\"").load();
+}
+
+#[test]
+fn a_field_is_not_both_the_key_and_the_caller() {
+    let keys = "[keys]\nheaders = [\"Idempotency-Key\", \"X-Tenant\"]\n";
+    for kind in ["header", "credential"] {
+        assert_eq!(
+            problem(&format!("scope = \"{kind}:X-Tenant\"\n{keys}")),
+            format!(
+                "hapax.toml:1: `scope` names \"{kind}:x-tenant\", which `keys.headers` says is the key; name another field"
+            )
+        );
+    }
+    let jwt = "[jwt]\nalgorithms = \"RS256\"\njwks_url = \"https://i.example\"\ntoken_in = \"header:X-Tenant\"\n";
+    assert_eq!(
+        problem(&format!("scope = \"jwt\"\n{jwt}{keys}")),
+        "hapax.toml:5: `jwt.token_in` names \"header:x-tenant\", which `keys.headers` says is the key; name another field"
+    );
+    file(&format!("scope = \"header:X-Org\"\n{keys}")).load();
 }
 
 #[test]

@@ -188,7 +188,16 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Wire<T> {
 
     /// The next whole message; none if the stream ends before.
     pub(crate) async fn message(&mut self) -> Option<Message> {
-        let mut message = self.head().await?;
+        let message = self.head().await?;
+        self.rest_of_message(message).await
+    }
+
+    /// The text of the body behind a head.
+    pub(crate) async fn body_of(&mut self, head: &Message) -> String {
+        self.rest_of_message(head.clone()).await.expect("a whole body").text()
+    }
+
+    async fn rest_of_message(&mut self, mut message: Message) -> Option<Message> {
         if message.fields("transfer-encoding").contains(&"chunked") {
             loop {
                 let size = self.line().await?;

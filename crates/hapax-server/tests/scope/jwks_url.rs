@@ -53,6 +53,26 @@ async fn warming_up_fetches_before_the_first_request() {
 }
 
 #[tokio::test]
+async fn scopes_that_are_made_anew_go_on_with_the_keys_at_hand() {
+    let (signer, clock) = (Signer::ec(), FakeClock::default());
+    let server = StandIn::start(set(&[signer.jwk(Some("1"))])).await;
+    let old = scopes(&clock, &server);
+    old.warm().await;
+    server.says(Reply::Answer(500, Vec::new(), Vec::new()));
+    assert_eq!(refusal_of(&scopes(&clock, &server), &token(&signer, "1")).await, unavailable(NO_KEYS));
+    let new = scopes(&clock, &server).with_keys_of(&old);
+    assert_eq!(scope_by(&new, &token(&signer, "1")).await, "j:alice");
+    let asked = server.requests();
+    new.warm().await;
+    assert_eq!(server.requests(), asked + 1, "and asks anew, however short a time ago the old ones did");
+    assert_eq!(scope_by(&new, &token(&signer, "1")).await, "j:alice", "in vain");
+    // Keys from elsewhere are not theirs.
+    let elsewhere = StandIn::start(Reply::Answer(500, Vec::new(), Vec::new())).await;
+    let other = scopes(&clock, &elsewhere).with_keys_of(&old);
+    assert_eq!(refusal_of(&other, &token(&signer, "1")).await, unavailable(NO_KEYS));
+}
+
+#[tokio::test]
 async fn an_unknown_key_id_renews_the_set_at_most_every_ten_seconds() {
     let (old, new, clock) = (Signer::ec(), Signer::ec(), FakeClock::default());
     let server = StandIn::start(set(&[old.jwk(Some("1"))])).await;

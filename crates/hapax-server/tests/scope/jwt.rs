@@ -118,7 +118,10 @@ mod accepted {
         let any = scopes(options);
         assert_eq!(scope_by(&any, &token(Some(json!("one")))).await, of_one);
         assert_eq!(scope_by(&any, &token(None)).await, "j:alice");
-        assert_eq!((any.scheme().as_str(), scopes(one).scheme().as_str()), ("jwt:iss+sub", "jwt:sub"));
+        let other = JwtOptions { issuers: vec!["two".into()], ..one.clone() };
+        assert_eq!(any.scheme(), "jwt:iss+sub");
+        assert!(scopes(one.clone()).scheme().starts_with("jwt:sub@"), "the scope itself does not name the issuer");
+        assert_ne!(scopes(one).scheme(), scopes(other).scheme());
     }
 }
 

@@ -17,6 +17,12 @@ const PAUSE: Duration = Duration::from_millis(25);
 /// Bytes of a payment: half of them are the body, so that half a request is cut inside it.
 const BODY_BYTES: usize = 4096;
 
+/// Fields that hapax or the time of day adds: no part of the answer that is to stay the same.
+const ADDED: [&str; 4] = ["date", "via", "idempotent-replayed", "idempotency-expires"];
+
+/// The fields of an answer that are to stay the same, by name.
+pub(super) type Fields = Vec<(String, String)>;
+
 /// One payment, its key, and all that was heard of it.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
@@ -29,7 +35,7 @@ pub(super) struct Client {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Heard {
     /// The answer, by which the client knows how its payment ended.
-    Answer { status: u16, body: Vec<u8>, at: Instant },
+    Answer { status: u16, fields: Fields, body: Vec<u8>, at: Instant },
     /// The beginning of one.
     Part(Vec<u8>),
     /// "Come back": what it said.
@@ -92,7 +98,8 @@ impl Client {
 fn hear(sent: Result<Response, ReadError>) -> Heard {
     match sent {
         Ok(response) if response.status == 200 => {
-            Heard::Answer { status: response.status, body: response.body, at: Instant::now() }
+            let (status, fields, body) = (response.status, constant_fields(response.headers), response.body);
+            Heard::Answer { status, fields, body, at: Instant::now() }
         }
         Ok(response) => match (response.status, response.problem()) {
             (409 | 502..=504, Some(problem)) => Heard::NotYet(format!("{} {problem}", response.status)),
@@ -103,6 +110,14 @@ fn hear(sent: Result<Response, ReadError>) -> Heard {
         Err(ReadError::TimedOut) => Heard::Wrong("no answer at all".to_owned()),
         Err(ReadError::Refused(_) | ReadError::Closed | ReadError::Reset) => Heard::Nothing,
     }
+}
+
+fn constant_fields(fields: Vec<(String, String)>) -> Fields {
+    let lower = fields.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value));
+    let mut fields: Fields = lower.filter(|(name, _)| !ADDED.contains(&name.as_str())).collect();
+    // Where the length stands among them is hyper's business; fields of one name keep their order.
+    fields.sort_by(|one, other| one.0.cmp(&other.0));
+    fields
 }
 
 fn retry_after(response: &Response) -> Option<Duration> {

@@ -74,13 +74,13 @@ pub(super) struct Back {
 /// Every answer is the one that the execution gave, and the beginning of an answer is its beginning.
 fn is_constant(client: &Client, executions: &[Entry]) -> bool {
     let mut answers = client.heard.iter().filter_map(|heard| match heard {
-        Heard::Answer { status, body, .. } => Some((status, body)),
+        Heard::Answer { status, fields, body, .. } => Some((status, fields, body)),
         _ => None,
     });
     let Some(first) = answers.next() else { return true };
-    let is_first = |part: &[u8]| part.starts_with(b"HTTP/1.1 ") || first.1.starts_with(part);
+    let is_first = |part: &[u8]| part.starts_with(b"HTTP/1.1 ") || first.2.starts_with(part);
     let parts_fit = client.heard.iter().all(|heard| !matches!(heard, Heard::Part(part) if !is_first(part)));
-    let is_executed = executions.iter().any(|entry| first.1.starts_with(entry.id.as_bytes()));
+    let is_executed = executions.iter().any(|entry| first.2.starts_with(entry.id.as_bytes()));
     is_executed && parts_fit && answers.all(|answer| answer == first)
 }
 
@@ -125,7 +125,12 @@ mod tests {
     }
 
     fn answer(body: &[u8]) -> Heard {
-        Heard::Answer { status: 200, body: body.to_vec(), at: Instant::now() }
+        answer_as("text/plain", body)
+    }
+
+    fn answer_as(content_type: &str, body: &[u8]) -> Heard {
+        let fields = vec![("content-type".to_owned(), content_type.to_owned())];
+        Heard::Answer { status: 200, fields, body: body.to_vec(), at: Instant::now() }
     }
 
     fn judged(ledger: &Ledger, client: &Client, since: Instant) -> Verdict {
@@ -164,6 +169,14 @@ mod tests {
             client.heard = vec![first, answer(&bodies[0])];
             assert_eq!(judged(&ledger, &client, since).changed_answers.len(), 1);
         }
+    }
+
+    #[test]
+    fn an_answer_with_other_fields_is_seen() {
+        let since = Instant::now();
+        let (ledger, mut client, bodies) = paid(1);
+        client.heard = vec![answer(&bodies[0]), answer_as("text/html", &bodies[0])];
+        assert_eq!(judged(&ledger, &client, since).changed_answers.len(), 1);
     }
 
     #[test]

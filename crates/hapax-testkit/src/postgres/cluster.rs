@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -68,7 +69,7 @@ impl Cluster {
     }
 
     /// Initialises the cluster and starts it.
-    pub(super) fn create(&mut self, settings: &[(String, String)]) {
+    pub(super) fn create(&mut self, settings: &[(String, String)], tls: Option<&(String, String)>) {
         let mut initdb = self.server_program("initdb");
         initdb.arg("-D").arg(self.data());
         initdb.args(["-U", SUPERUSER, "--encoding=UTF8", "--no-locale", "--no-sync"]);
@@ -81,6 +82,10 @@ impl Cluster {
         }
         command::output(&mut initdb);
         self.configure(SETTINGS.iter().copied());
+        if let Some((certificate, key)) = tls {
+            let (certificate, key) = (self.keep("server.crt", certificate), self.keep("server.key", key));
+            self.configure([("ssl", "on"), ("ssl_cert_file", &certificate), ("ssl_key_file", &key)]);
+        }
         self.configure(settings.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         self.start_on_free_port();
     }
@@ -188,6 +193,16 @@ impl Cluster {
         }
         // Written in place: the file stays the server user's.
         std::fs::write(&path, text).expect("the configuration is writable");
+    }
+
+    /// Writes a file that is the server user's alone, and returns its name.
+    fn keep(&self, name: &str, text: &str) -> String {
+        let path = self.directory.join(name);
+        write_private(&path, text);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("the file is ours");
+        let owner = self.directory.metadata().expect("the directory is there");
+        std::os::unix::fs::chown(&path, Some(owner.uid()), Some(owner.gid())).expect("we are its owner, or root");
+        path.to_str().expect("the temporary directory has a plain name").to_owned()
     }
 
     fn data(&self) -> PathBuf {

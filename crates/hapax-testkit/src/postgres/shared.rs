@@ -47,7 +47,7 @@ fn start(run: &Path) {
     let mut cluster = Cluster::in_new_directory(None);
     let stop = cluster.stop_command("immediate");
     watchdog::stop_at_end_of_run(&stop, cluster.directory(), run, std::os::unix::process::parent_id());
-    cluster.create(&[]);
+    cluster.create(&[], None);
     let directory = cluster.directory().to_str().expect("the temporary directory has a plain name");
     let ready = format!("{} {directory}", cluster.address().port());
     std::fs::write(run.join("ready"), ready).expect("the run's directory is writable");

@@ -1,8 +1,9 @@
 //! One attempt: the work, its lease, and the recording of its end.
 //!
-//! It is detached, so that a client that hangs up cancels nothing. The lease is short and renewed while the
-//! work lives. The end is recorded before anybody sees the answer; where the store is away, recording is tried again for
-//! as long as the process lives, and the client is told that the outcome is not known yet.
+//! It is detached, so that a client that hangs up cancels nothing. The lease is short and renewed while the work lives,
+//! which is until the end of the answer where only that frees the key. The end is recorded before anybody sees the answer;
+//! where the store is away, recording is tried again for as long as the process lives, and the client is told that the
+//! outcome is not known yet.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::http::body::AnswerBody;
 use crate::http::capture::{self, Captured};
+use crate::http::followed::{self, Watch, Watcher};
 use crate::http::guard::LateTruth;
 use crate::http::layer::Shared;
 use crate::http::meaning::{self, Happened};
@@ -44,16 +46,28 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// The same end with nothing in it that a store could refuse: what cannot be kept must not stay unrecorded.
-    fn bare(&self) -> Self {
-        match self {
-            Self::Complete { outcome, .. } => {
+    /// The same end with less in it that a store could refuse: what cannot be kept must not stay unrecorded. Labels go
+    /// first, then fields and body, and a doubt is the last: it alone has no time to be kept for.
+    fn less(&self) -> Option<Self> {
+        Some(match self {
+            Self::Complete { outcome, labels } if !labels.is_empty() => {
+                Self::Complete { outcome: Arc::clone(outcome), labels: Vec::new() }
+            }
+            Self::Complete { outcome, .. } if outcome.body != Recorded::NotKept => {
                 let outcome = Outcome { status: outcome.status, headers: Vec::new(), body: Recorded::NotKept };
                 Self::Complete { outcome: Arc::new(outcome), labels: Vec::new() }
             }
-            Self::Fail { retry_in_ms, .. } => Self::Fail { error: "failed".to_owned(), retry_in_ms: *retry_in_ms },
-            Self::Doubt { .. } => Self::Doubt { error: "doubtful".to_owned() },
-        }
+            Self::Fail { error, retry_in_ms } if error != "failed" => {
+                Self::Fail { error: "failed".to_owned(), retry_in_ms: *retry_in_ms }
+            }
+            Self::Complete { .. } | Self::Fail { .. } => Self::Doubt { error: "not-recordable".to_owned() },
+            Self::Doubt { error } if error != "doubtful" => Self::Doubt { error: "doubtful".to_owned() },
+            Self::Doubt { .. } => return None,
+        })
+    }
+
+    fn is_answer(&self) -> bool {
+        matches!(self, Self::Complete { .. })
     }
 }
 
@@ -150,6 +164,12 @@ impl<S: Store + 'static> Attempt<S> {
         let (body, whole) = match captured {
             Captured::Broken => return self.end_in_doubt("answer-cut-off", StatusCode::GATEWAY_TIMEOUT).await,
             Captured::Whole(bytes, trailers) => (AnswerBody::with_trailers(bytes.clone(), trailers), Some(bytes)),
+            // Only a complete answer frees a key, unless somebody knows that nothing was done.
+            Captured::TooLarge(begun, rest) if then == Then::Ready && happened.is_none() => {
+                let watch = self.follow(End::Fail { error: why, retry_in_ms: meaning::retry_in_ms(&head.headers) });
+                let body = AnswerBody::followed(begun, rest, capture::announced(&head.headers), watch);
+                return Ok(Response::from_parts(head, body));
+            }
             Captured::TooLarge(begun, rest) => (AnswerBody::begun(begun, rest), None),
         };
         let end = match then {
@@ -157,12 +177,40 @@ impl<S: Store + 'static> Attempt<S> {
             Then::Unknown => End::Doubt { error: why },
             Then::Completed => End::Complete {
                 outcome: Arc::new(capture::outcome(&head, whole.as_ref(), &self.route)),
-                labels: capture::labels(&self.route.labels, true, whole.as_deref().unwrap_or_default()),
+                labels: self.fitting(capture::labels(&self.route.labels, true, whole.as_deref().unwrap_or_default())),
             },
         };
         self.record(end).await?;
         hapax_core::failpoint!(async "completion-durable");
         Ok(Response::from_parts(head, body))
+    }
+
+    /// As many of an answer's labels as there is room for beside the claim's, the first ones.
+    fn fitting(&self, labels: Vec<Label>) -> Vec<Label> {
+        if labels.is_empty() {
+            return labels;
+        }
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let record = seen.as_ref().and_then(|seen| seen.stored.as_ref()).map(|stored| &stored.record);
+        capture::fitting(labels, record.map_or(&[], |record| &record.labels))
+    }
+
+    /// Keeps the lease while an answer passes through, and records that end once it has come to its own. One that breaks
+    /// off, or whose client goes away, leaves a doubt.
+    fn follow(self: &Arc<Self>, end: End) -> Watch {
+        let (watch, Watcher { ended, recorded }) = followed::watch();
+        let attempt = Arc::clone(self);
+        self.shared.tasks.spawn(async move {
+            let _in_flight = observe::Gauge::in_flight();
+            let end = match attempt.while_renewing(ended).await {
+                Ok(()) => end,
+                Err(_) => End::Doubt { error: "answer-cut-off".to_owned() },
+            };
+            // No answer is kept back for its sake: it has gone out.
+            let _ = attempt.record(end).await;
+            let _ = recorded.send(());
+        });
+        watch
     }
 
     async fn end_in_doubt<B>(self: &Arc<Self>, why: &str, status: StatusCode) -> Answered<B> {
@@ -211,12 +259,16 @@ impl<S: Store + 'static> Attempt<S> {
 
     /// Records the end. An error is what the client gets instead of the answer.
     async fn record(self: &Arc<Self>, end: End) -> Result<(), Refusal> {
+        let is_answer = end.is_answer();
         let mut end = end;
-        match self.try_record_or_bare(&mut end).await {
-            Ok(answer) => self.tell(answer, &end),
+        match self.try_record_or_less(&mut end).await {
+            Ok(answer) => {
+                self.tell(answer, &end)?;
+                let is_left_out = is_answer && !end.is_answer();
+                if is_left_out { Err(outcome_unknown("the answer could not be recorded")) } else { Ok(()) }
+            }
             Err(error) => {
                 tracing::error!(id = %self.at.id(), %error, "the end of an attempt could not be recorded yet");
-                let is_answer = matches!(end, End::Complete { .. });
                 let attempt = Arc::clone(self);
                 let pending = observe::Gauge::completion_pending();
                 self.shared.tasks.spawn(async move {
@@ -233,7 +285,7 @@ impl<S: Store + 'static> Attempt<S> {
         loop {
             sleep(pause).await;
             pause = (pause * 2).min(RETRY_LAST);
-            if let Ok(answer) = self.try_record_or_bare(&mut end).await {
+            if let Ok(answer) = self.try_record_or_less(&mut end).await {
                 tracing::info!(id = %self.at.id(), "the end of an attempt is recorded");
                 // Whoever asked is gone; what is left to say is in the log.
                 let _ = self.tell(answer, &end);
@@ -242,14 +294,16 @@ impl<S: Store + 'static> Attempt<S> {
         }
     }
 
-    /// Leaves out of the end what the store refuses to keep, and tries once more.
-    async fn try_record_or_bare(&self, end: &mut End) -> Result<Answer, EngineError> {
-        match self.try_record(end).await {
-            Err(EngineError::Store(error)) if error.kind == ErrorKind::Invalid => {
-                *end = end.bare();
-                self.try_record(end).await
-            }
-            recorded => recorded,
+    /// Leaves out of the end, step by step, what the store refuses to keep.
+    async fn try_record_or_less(&self, end: &mut End) -> Result<Answer, EngineError> {
+        loop {
+            let error = match self.try_record(end).await {
+                Err(EngineError::Store(error)) if error.kind == ErrorKind::Invalid => error,
+                recorded => return recorded,
+            };
+            let Some(less) = end.less() else { return Err(error.into()) };
+            tracing::warn!(id = %self.at.id(), %error, "a part of an attempt's end cannot be kept, and is left out");
+            *end = less;
         }
     }
 
@@ -273,14 +327,14 @@ impl<S: Store + 'static> Attempt<S> {
             Answer::Contradicted => self.report(LateTruth::Contradicted),
             Answer::DoubleRun => self.report(LateTruth::DoubleRun),
             Answer::Overruled => self.report(LateTruth::Overruled),
-            Answer::Fenced if matches!(end, End::Complete { .. }) && self.is_forgotten() => {
+            Answer::Fenced if end.is_answer() && self.is_forgotten() => {
                 self.report(LateTruth::Forgotten);
             }
             Answer::Fenced => tracing::warn!(%id, "an attempt ended that no longer held its claim"),
             _ => {}
         }
         let stands = matches!(answer, Answer::Done | Answer::Contradicted);
-        if stands || !matches!(end, End::Complete { .. }) {
+        if stands || !end.is_answer() {
             return Ok(());
         }
         Err(outcome_unknown("the key was settled in another way while the request ran"))

@@ -9,6 +9,8 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
+use crate::http::followed::{Followed, Watch, longer};
+
 pin_project! {
     /// The body of an answer of the layer. `B` is the body of the service behind it.
     #[derive(Debug)]
@@ -28,6 +30,8 @@ pin_project! {
         Passed { #[pin] body: B },
         // Read up to some point, and from there on as the service sends it.
         Begun { begun: VecDeque<Bytes>, rest: Pin<Box<B>> },
+        // The same, and somebody wants to know whether it comes to its end.
+        Followed { followed: Box<Followed<B>> },
     }
 }
 
@@ -51,6 +55,13 @@ impl<B> AnswerBody<B> {
     }
 }
 
+impl<B: Body<Data = Bytes>> AnswerBody<B> {
+    /// `announced`: the length that the head gives.
+    pub(crate) fn followed(begun: VecDeque<Bytes>, rest: Pin<Box<B>>, announced: Option<u64>, watch: Watch) -> Self {
+        Self { kind: Kind::Followed { followed: Box::new(Followed::new(begun, rest, announced, watch)) } }
+    }
+}
+
 impl<B: Body<Data = Bytes>> Body for AnswerBody<B> {
     type Data = Bytes;
     type Error = B::Error;
@@ -66,6 +77,7 @@ impl<B: Body<Data = Bytes>> Body for AnswerBody<B> {
                 Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
                 None => rest.as_mut().poll_frame(cx),
             },
+            Parts::Followed { followed } => followed.poll_frame(cx),
         }
     }
 
@@ -74,6 +86,7 @@ impl<B: Body<Data = Bytes>> Body for AnswerBody<B> {
             Kind::Whole { bytes, trailers } => bytes.is_none() && trailers.is_none(),
             Kind::Passed { body } => body.is_end_stream(),
             Kind::Begun { begun, rest } => begun.is_empty() && rest.is_end_stream(),
+            Kind::Followed { followed } => followed.is_end_stream(),
         }
     }
 
@@ -87,14 +100,9 @@ impl<B: Body<Data = Bytes>> Body for AnswerBody<B> {
             Kind::Passed { body } => body.size_hint(),
             Kind::Begun { begun, rest } => {
                 let read = begun.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
-                let rest = rest.size_hint();
-                let mut hint = SizeHint::new();
-                hint.set_lower(rest.lower().saturating_add(read));
-                if let Some(upper) = rest.upper() {
-                    hint.set_upper(upper.saturating_add(read));
-                }
-                hint
+                longer(&rest.size_hint(), read)
             }
+            Kind::Followed { followed } => followed.size_hint(),
         }
     }
 }

@@ -1,12 +1,13 @@
 //! From an answer to what is recorded of it.
 //!
 //! An answer is read whole before it is recorded, and recorded before anybody sees it. One that is too large, or a stream
-//! without an end, is passed on and recorded as "not kept": a retry learns that it happened, and it never runs again.
+//! without an end, is passed on and recorded as "not kept": a retry learns that it happened, and it never runs again. Where
+//! it would leave the key free, it does so at its end: see [`followed`](crate::http::followed).
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use hapax_core::limits::{HEADER_BYTES_MAX, HEADER_COUNT_MAX, LABEL_BYTES_MAX, LABEL_COUNT_MAX};
 use hapax_core::record::{Body as Recorded, Label, Outcome};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, SET_COOKIE};
@@ -14,6 +15,7 @@ use http::response::Parts;
 use http_body::Body;
 use http_body_util::BodyExt;
 
+use crate::http::pieces::Pieces;
 use crate::http::route::{LabelSource, Route};
 
 /// What was read of an answer's body.
@@ -29,38 +31,32 @@ pub(crate) enum Captured<B> {
 /// Reads up to `bytes_max`.
 pub(crate) async fn capture<B: Body<Data = Bytes>>(head: &Parts, body: B, bytes_max: usize) -> Captured<B> {
     let mut body = Box::pin(body);
-    if is_stream(head) || body.size_hint().lower() > bytes_max as u64 {
+    let is_empty = body.is_end_stream() || body.size_hint().exact() == Some(0);
+    if (is_stream(head) && !is_empty) || body.size_hint().lower() > bytes_max as u64 {
         return Captured::TooLarge(VecDeque::new(), body);
     }
-    let (mut begun, mut read, mut trailers) = (VecDeque::new(), 0, None);
+    let (mut begun, mut trailers) = (Pieces::default(), None);
     while let Some(frame) = body.as_mut().frame().await {
         let Ok(frame) = frame else { return Captured::Broken };
         match frame.into_data() {
-            Ok(bytes) => {
-                read += bytes.len();
-                begun.push_back(bytes);
-            }
+            Ok(bytes) => begun.push(bytes),
             Err(frame) => trailers = frame.into_trailers().ok(),
         }
-        if read > bytes_max {
-            return Captured::TooLarge(begun, body);
+        if begun.length() > bytes_max {
+            return Captured::TooLarge(begun.into_few(), body);
         }
     }
-    Captured::Whole(joined(begun), trailers)
-}
-
-fn joined(mut chunks: VecDeque<Bytes>) -> Bytes {
-    if chunks.len() < 2 {
-        return chunks.pop_front().unwrap_or_default();
-    }
-    let mut whole = BytesMut::with_capacity(chunks.iter().map(Bytes::len).sum());
-    chunks.iter().for_each(|chunk| whole.extend_from_slice(chunk));
-    whole.freeze()
+    Captured::Whole(begun.into_whole(), trailers)
 }
 
 fn is_stream(head: &Parts) -> bool {
     let kind = head.headers.get(CONTENT_TYPE).map_or(&[][..], |value| value.as_bytes());
     kind.get(..17).is_some_and(|kind| kind.eq_ignore_ascii_case(b"text/event-stream"))
+}
+
+/// The length that the head gives.
+pub(crate) fn announced(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// What is recorded: status, end-to-end fields in order with repeats, and the body if it is kept.
@@ -147,6 +143,18 @@ pub(crate) fn labels(sources: &[LabelSource], in_answer: bool, body: &[u8]) -> V
         .collect()
 }
 
+/// As many labels as a record has room for that has those already. One of the same name takes the place of another.
+pub(crate) fn fitting(mut labels: Vec<Label>, recorded: &[Label]) -> Vec<Label> {
+    let mut room = LABEL_COUNT_MAX.saturating_sub(recorded.len());
+    labels.retain(|label| {
+        let is_new = recorded.iter().all(|known| known.name != label.name);
+        let fits = !is_new || room > 0;
+        room = room.saturating_sub(usize::from(is_new));
+        fits
+    });
+    labels
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,5 +208,16 @@ mod tests {
         assert_eq!(pairs, [("payment", "p-1"), ("amount", "7")]);
         assert_eq!(labels(&sources, false, b"{}"), []);
         assert_eq!(labels(&sources, true, b"not json"), []);
+    }
+
+    #[test]
+    fn labels_of_an_answer_fit_beside_those_of_its_claim() {
+        let named = |range: std::ops::Range<usize>| -> Vec<Label> {
+            range.map(|at| Label { name: format!("l-{at}"), value: String::new() }).collect()
+        };
+        assert_eq!(fitting(named(20..40), &named(0..10)), named(20..26));
+        assert_eq!(fitting(named(5..40), &named(0..10)), named(5..16), "five of them are there already");
+        assert_eq!(fitting(named(10..30), &named(0..16)), named(10..16));
+        assert_eq!(fitting(named(20..30), &[]), named(20..30));
     }
 }

@@ -1,10 +1,11 @@
-//! Cross-origin fields on answers that do not come from the service behind: refusals and replays.
+//! Cross-origin fields on answers that do not come from the service behind: refusals and replays. They are the
+//! configuration's; what the service said of them to an earlier caller does not count for this one, except what may be read.
 //!
 //! Without them a browser would hide a 409 from the page that has to act on it. Preflights (OPTIONS) pass through.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap,
-    HeaderName, HeaderValue, LOCATION, ORIGIN, RETRY_AFTER, VARY,
+    HeaderName, HeaderValue, LOCATION, RETRY_AFTER, VARY,
 };
 
 use crate::http::replay::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
@@ -29,10 +30,11 @@ impl Default for Cors {
 }
 
 impl Cors {
-    /// Adds the fields to an answer for a request with those fields.
-    pub(crate) fn apply(&self, request: &HeaderMap, answer: &mut HeaderMap) {
+    /// Adds the fields to an answer for a request from that origin, in place of those that were recorded for another one.
+    pub(crate) fn apply(&self, origin: Option<&HeaderValue>, answer: &mut HeaderMap) {
         answer.remove(ACCESS_CONTROL_ALLOW_ORIGIN);
-        let Some(origin) = request.get(ORIGIN) else { return };
+        answer.remove(ACCESS_CONTROL_ALLOW_CREDENTIALS);
+        let Some(origin) = origin else { return };
         let any = self.origins.iter().any(|allowed| allowed == "*");
         if !any && !self.origins.iter().any(|allowed| allowed.as_bytes() == origin.as_bytes()) {
             return;
@@ -40,15 +42,25 @@ impl Cors {
         let shown = if any && !self.credentials { HeaderValue::from_static("*") } else { origin.clone() };
         answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, shown);
         answer.append(VARY, HeaderValue::from_static("Origin"));
-        let names: Vec<&str> = self.expose.iter().map(HeaderName::as_str).collect();
-        if let Ok(names) = HeaderValue::from_str(&names.join(", "))
-            && !names.is_empty()
-        {
+        if let Some(names) = self.exposed(answer) {
             answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, names);
         }
         if self.credentials && !any {
             answer.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
+    }
+
+    /// What the service lets a page read, and what is configured, each once.
+    fn exposed(&self, answer: &HeaderMap) -> Option<HeaderValue> {
+        let lines = answer.get_all(ACCESS_CONTROL_EXPOSE_HEADERS).iter().filter_map(|line| line.to_str().ok());
+        let said = lines.flat_map(|line| line.split(',')).map(str::trim).filter(|name| !name.is_empty());
+        let mut names: Vec<&str> = Vec::new();
+        for name in said.chain(self.expose.iter().map(HeaderName::as_str)) {
+            if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+                names.push(name);
+            }
+        }
+        if names.is_empty() { None } else { HeaderValue::from_str(&names.join(", ")).ok() }
     }
 }
 
@@ -61,7 +73,7 @@ mod tests {
         let exposed = |expose: Vec<HeaderName>| {
             let cors = Cors { origins: vec!["*".into()], credentials: false, expose };
             let mut answer = HeaderMap::new();
-            cors.apply(&HeaderMap::from_iter([(ORIGIN, "https://a.example".parse().unwrap())]), &mut answer);
+            cors.apply(Some(&"https://a.example".parse().unwrap()), &mut answer);
             answer.get(ACCESS_CONTROL_EXPOSE_HEADERS).map(|value| value.to_str().unwrap().to_owned())
         };
         assert_eq!(exposed(vec![LOCATION, RETRY_AFTER]).as_deref(), Some("location, retry-after"));
@@ -74,10 +86,38 @@ mod tests {
         let fields = |origin: &str| {
             let mut answer =
                 HeaderMap::from_iter([(ACCESS_CONTROL_ALLOW_ORIGIN, "https://old.example".parse().unwrap())]);
-            cors.apply(&HeaderMap::from_iter([(ORIGIN, origin.parse().unwrap())]), &mut answer);
+            cors.apply(Some(&origin.parse().unwrap()), &mut answer);
             answer.get(ACCESS_CONTROL_ALLOW_ORIGIN).map(|value| value.to_str().unwrap().to_owned())
         };
         assert_eq!(fields("https://shop.example").as_deref(), Some("https://shop.example"));
         assert_eq!(fields("https://shop.example.evil"), None, "and the recorded origin of another caller is gone");
+    }
+
+    #[test]
+    fn what_was_recorded_for_another_caller_is_not_mixed_with_what_is_configured() {
+        let recorded = || {
+            HeaderMap::from_iter([
+                (ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("https://old.example")),
+                (ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true")),
+                (ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("X-Total, Location,")),
+            ])
+        };
+        let applied = |credentials: bool, origin: Option<&'static str>| {
+            let cors = Cors { origins: vec!["https://shop.example".into()], credentials, ..Cors::default() };
+            let mut answer = recorded();
+            answer.append(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("x-page"));
+            cors.apply(origin.map(HeaderValue::from_static).as_ref(), &mut answer);
+            let field = |name| answer.get(name).map(|value: &HeaderValue| value.to_str().unwrap().to_owned());
+            let exposed = answer.get_all(ACCESS_CONTROL_EXPOSE_HEADERS).iter().count();
+            let allowed = (field(ACCESS_CONTROL_ALLOW_ORIGIN), field(ACCESS_CONTROL_ALLOW_CREDENTIALS));
+            (allowed, field(ACCESS_CONTROL_EXPOSE_HEADERS).filter(|_| exposed == 1))
+        };
+        let merged = "X-Total, Location, x-page, idempotent-replayed, idempotency-expires, retry-after";
+        let shop = Some("https://shop.example".to_owned());
+        assert_eq!(applied(false, Some("https://shop.example")), ((shop.clone(), None), Some(merged.into())));
+        assert_eq!(applied(true, Some("https://shop.example")), ((shop, Some("true".into())), Some(merged.into())));
+        for nobody in [None, Some("https://old.example")] {
+            assert_eq!(applied(true, nobody).0, (None, None), "{nobody:?}");
+        }
     }
 }

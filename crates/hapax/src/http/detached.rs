@@ -13,7 +13,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 /// A future that cannot be cancelled by dropping it.
 pub(crate) struct Detached<F: Future<Output: Send> + Send + 'static> {
-    /// `None` once it is done.
+    /// `None` once it is done, or has panicked: such work cannot go on.
     work: Option<Pin<Box<F>>>,
     /// Counts as running until it is done.
     token: Option<TaskTrackerToken>,
@@ -30,11 +30,13 @@ impl<F: Future<Output: Send> + Send + 'static> Future for Detached<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let Some(work) = self.work.as_mut() else { return Poll::Pending };
+        // Taken out, so that it is not there any more if it panics.
+        let Some(mut work) = self.work.take() else { return Poll::Pending };
         let done = work.as_mut().poll(cx);
         if done.is_ready() {
-            self.work = None;
             self.token = None;
+        } else {
+            self.work = Some(work);
         }
         done
     }
@@ -56,7 +58,9 @@ impl<F: Future<Output: Send> + Send + 'static> Drop for Detached<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_util::FutureExt;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
     use tokio::sync::Notify;
 
     #[tokio::test]
@@ -86,5 +90,20 @@ mod tests {
         let tracker = TaskTracker::new();
         assert_eq!(Detached::new(async { 7 }, &tracker).await, 7);
         assert_eq!(tracker.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn work_that_panicked_is_not_tried_again() {
+        let (tracker, polls) = (TaskTracker::new(), Arc::new(AtomicU32::new(0)));
+        let counted = Arc::clone(&polls);
+        let panics = std::future::poll_fn(move |_| -> Poll<()> {
+            counted.fetch_add(1, Ordering::SeqCst);
+            panic!("on purpose")
+        });
+        let work = Detached::new(panics, &tracker);
+        assert!(std::panic::AssertUnwindSafe(work).catch_unwind().await.is_err());
+        assert_eq!(tracker.len(), 0, "and nobody waits for it");
+        tokio::task::yield_now().await;
+        assert_eq!(polls.load(Ordering::SeqCst), 1);
     }
 }

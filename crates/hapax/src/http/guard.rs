@@ -12,7 +12,7 @@ use crate::http::route::Route;
 /// How long to stay away.
 pub type Wait = Duration;
 
-/// Told once whether the store proved a claim.
+/// Told once whether the store answered when a claim was asked for, be it only that the record is damaged.
 pub type Report = Box<dyn FnOnce(bool) + Send>;
 
 /// Something that happened to a caller's request.
@@ -65,7 +65,8 @@ pub trait Guard: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether the caller may use a new key. Retries of known keys are spared.
+    /// Whether the caller may use a new key. Asked before it is claimed. A known key is not asked about where the route
+    /// limits new keys ([`Route::new_keys_per_second`]); where it does not, every key is, and a no counts for new ones only.
     ///
     /// # Errors
     /// How long to stay away.
@@ -73,7 +74,7 @@ pub trait Guard: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Whether the store may be asked for a claim, and who wants to know whether it proved it.
+    /// Whether the store may be asked for a claim, and who wants to know whether it answered.
     ///
     /// # Errors
     /// How long to stay away.

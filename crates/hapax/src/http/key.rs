@@ -6,7 +6,7 @@
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
-use sfv::{BareItem, Item, Parser};
+use sfv::{BareItem, Item, List, Parser};
 
 use hapax_core::address::Key;
 use hapax_core::limits::KEY_CHARS_MAX;
@@ -14,8 +14,8 @@ use hapax_core::limits::KEY_CHARS_MAX;
 /// The usual name of the field.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// How the field may be written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// How the field may be written. In the order of strictness.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeySyntax {
     /// A bare key counts as the quoted one.
     #[default]
@@ -24,8 +24,8 @@ pub enum KeySyntax {
     Strict,
 }
 
-/// What a key must look like.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+/// What a key must look like. In the order of strictness.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyFormat {
     /// Any printable ASCII.
     #[default]
@@ -70,6 +70,10 @@ pub(crate) enum BadKey {
     NotAscii,
     #[error("the quotes are not balanced, or an escape is not one of \\\" and \\\\; send \"key\" or the bare key")]
     Quotes,
+    #[error(
+        "what follows the closing quote is no parameter such as ;x=1, whose name is lower-case; send \"key\" alone"
+    )]
+    AfterQuotes,
     #[error("a bare key with a comma could be two keys; put it in quotes, or send one key")]
     Comma,
     #[error("the value is not a string; send \"key\" in quotes, or a bare key")]
@@ -117,7 +121,6 @@ fn read_line(line: &HeaderValue, syntax: KeySyntax) -> Result<String, BadKey> {
     }
     match syntax {
         KeySyntax::Strict => Err(BadKey::NotQuoted),
-        // A boolean, bytes, a date, a list, a display string: structured, and no string.
         KeySyntax::Lenient if is_other_item(text) => Err(BadKey::NotAString),
         KeySyntax::Lenient if text.contains(',') => Err(BadKey::Comma),
         KeySyntax::Lenient if text.contains('"') => Err(BadKey::Quotes),
@@ -126,8 +129,7 @@ fn read_line(line: &HeaderValue, syntax: KeySyntax) -> Result<String, BadKey> {
 }
 
 fn read_quoted(text: &str) -> Result<String, BadKey> {
-    let item: Item =
-        Parser::new(text).parse().map_err(|_| if text.contains("\",") { BadKey::Several } else { BadKey::Quotes })?;
+    let item: Item = Parser::new(text).parse().map_err(|_| why_not_quoted(text))?;
     match item.bare_item {
         BareItem::String(key) if key.as_str().is_empty() => Err(BadKey::Empty),
         BareItem::String(key) => Ok(key.as_str().to_owned()),
@@ -135,13 +137,41 @@ fn read_quoted(text: &str) -> Result<String, BadKey> {
     }
 }
 
+/// What is wrong with a text that begins with a quote and is no structured string.
+fn why_not_quoted(text: &str) -> BadKey {
+    let is_list = || Parser::new(text).parse::<List>().is_ok();
+    match after_quotes(text) {
+        _ if text.contains("\",") || is_list() => BadKey::Several,
+        // Outside of parameters, a quote that opens again is one too many.
+        Some(rest) if rest.starts_with(';') || !rest.contains('"') => BadKey::AfterQuotes,
+        _ => BadKey::Quotes,
+    }
+}
+
+/// What follows the string that a text begins with. `None` where it does not end, or an escape is none.
+fn after_quotes(text: &str) -> Option<&str> {
+    let mut chars = text.char_indices().skip(1);
+    while let Some((at, char)) = chars.next() {
+        match char {
+            '"' => return text.get(at + 1..),
+            '\\' if !matches!(chars.next(), Some((_, '"' | '\\'))) => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A boolean, bytes, a date, a list, a display string, with parameters or without: structured, and no string.
 fn is_other_item(text: &str) -> bool {
-    text == "?0"
-        || text == "?1"
+    let bare = text.split_once(';').map_or(text, |(bare, _)| bare);
+    let is_bytes = |text: &str| text.starts_with(':') && text.ends_with(':');
+    bare == "?0"
+        || bare == "?1"
         || text.starts_with("%\"")
         || text.starts_with('(')
-        || (text.starts_with(':') && text.ends_with(':'))
-        || (text.starts_with('@') && text[1..].parse::<i64>().is_ok())
+        || is_bytes(text)
+        || is_bytes(bare)
+        || bare.strip_prefix('@').is_some_and(|seconds| seconds.parse::<i64>().is_ok())
 }
 
 fn check(key: &str, rules: &KeyRules, now_ms: u64) -> Result<(), BadKey> {
@@ -220,6 +250,10 @@ mod tests {
             "a+/=",
             "1",
             "a;x=1",
+            "a;X=1",
+            "a?1;x=1",
+            "?2;x=1",
+            "@home;x=1",
             "a b",
         ] {
             assert_eq!(lenient(&[key]), Ok(Some(key.into())));
@@ -240,10 +274,16 @@ mod tests {
         assert_eq!(lenient(&["a\tb"]), Err(BadKey::NotAscii));
         assert_eq!(read_with(&["clé".as_bytes()], KeyRules::default()), Err(BadKey::NotAscii));
         assert_eq!(read_with(&[b"\xff"], KeyRules::default()), Err(BadKey::NotAscii));
-        assert_eq!(lenient(&["?1"]), Err(BadKey::NotAString));
-        assert_eq!(lenient(&[":AAA=:"]), Err(BadKey::NotAString));
-        assert_eq!(lenient(&["(a b)"]), Err(BadKey::NotAString));
-        assert_eq!(lenient(&["@1659578233"]), Err(BadKey::NotAString));
+        for other in ["?1", "?0", ":AAA=:", "(a b)", "@1659578233", "@-1", "%\"a\""] {
+            assert_eq!(lenient(&[other]), Err(BadKey::NotAString), "{other}");
+            for parameters in [";a=1", "; a", ";a=?1;b", ";A=1"] {
+                assert_eq!(lenient(&[&format!("{other}{parameters}")]), Err(BadKey::NotAString), "{other}{parameters}");
+            }
+        }
+        for after in ["\"a\";X=1", "\"a\";", "\"a\";x=", "\"a\"b", "\"a\\\"\";X", "\"a\";X=\"b\""] {
+            assert_eq!(lenient(&[after]), Err(BadKey::AfterQuotes), "{after}");
+        }
+        assert_eq!(lenient(&["\"a\";x=1, \"b\""]), Err(BadKey::Several));
         assert_eq!(lenient(&[&"k".repeat(256)]), Err(BadKey::TooLong(256)));
         assert!(lenient(&[&"k".repeat(255)]).is_ok());
     }
@@ -259,7 +299,9 @@ mod tests {
     fn a_strict_route_wants_a_structured_string() {
         let strict = KeyRules { syntax: KeySyntax::Strict, ..KeyRules::default() };
         assert_eq!(read_with(&[b"\"k\""], strict), Ok(Some("k".into())));
-        for line in ["k", "42", "?1", "8e03978e-40d5-43dd-bc93-6894a57f9324"] {
+        assert_eq!(read_with(&[b"\"k\";x=1"], strict), Ok(Some("k".into())));
+        assert_eq!(read_with(&[b"\"k\";X=1"], strict), Err(BadKey::AfterQuotes));
+        for line in ["k", "42", "?1", "?1;a=1", "8e03978e-40d5-43dd-bc93-6894a57f9324"] {
             assert_eq!(read_with(&[line.as_bytes()], strict), Err(BadKey::NotQuoted), "{line}");
         }
     }

@@ -10,6 +10,33 @@
 //! verified before, such as a session or a token. Never take it from the body. Put the layer inside the one that
 //! authenticates.
 //!
+//! # Paths
+//!
+//! Routes, the keys of [`KeyPer::Route`] and the comparison of requests go by the path, so the layer belongs outside of
+//! whatever rewrites paths: inside, two endpoints may look like one, and one would get the other's recorded answer. With the
+//! feature `axum` a layer inside `Router::nest` sees the path as the client sent it, prefix and all, and patterns are
+//! written for that; the handler still sees what the router gives it. Without the feature the layer does not know of the
+//! prefix: put it around the outermost router.
+//!
+//! # Where it stands
+//!
+//! What answers in place of the handler belongs outside of the layer. A timeout inside it answers 408 or 503 while the work may
+//! go on, the layer takes that for the service's word that nothing was done, and the next retry runs again; outside of it, the
+//! client hears of the timeout, and its retry gets what the handler answers in the end.
+//!
+//! # Beside requests
+//!
+//! [`crate::background::run`] notices crashes and deletes what has expired: spawn it once. Features: `http`; `axum` adds
+//! [`Claim`] as an argument of handlers, and the whole path inside `Router::nest`.
+//!
+//! # Work that blocks
+//!
+//! An attempt holds its key by a lease, which is lengthened every third of its time while the handler runs, beginning in
+//! the task of the handler itself. One that blocks its thread for a third of the lease without an `.await` keeps it from
+//! being lengthened, however many threads the runtime has: the lease may lapse while the work still goes on, and the key
+//! becomes unknown, or runs again where the route says so. Hand such work to `tokio::task::spawn_blocking`, or give the route
+//! a longer lease ([`Route::with_lease`]).
+//!
 //! # Example
 //!
 //! ```
@@ -53,6 +80,7 @@ mod body;
 mod capture;
 mod cors;
 mod detached;
+mod followed;
 mod given_up;
 mod guard;
 mod key;
@@ -61,6 +89,7 @@ mod meaning;
 mod observing;
 mod path;
 mod pattern;
+mod pieces;
 mod read_request;
 mod refusal;
 mod replay;
@@ -68,6 +97,7 @@ mod route;
 mod scope;
 mod service;
 mod settle;
+mod strictest;
 mod wait;
 
 pub use body::AnswerBody;
@@ -80,8 +110,8 @@ pub use key::{IDEMPOTENCY_KEY, KeyFormat, KeyRules, KeySyntax};
 pub use layer::{IdempotencyLayer, Settings};
 pub use meaning::Happened;
 pub use pattern::{InvalidPattern, Pattern, Specificity};
-pub use read_request::BodyTimedOut;
-pub use refusal::{Problem, Refusal};
+pub use read_request::{BodyMalformed, BodyTimedOut};
+pub use refusal::{Problem, Refusal, Refused};
 pub use replay::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
 pub use route::{InFlight, KeyPer, LabelSource, Mode, RequestAge, Route, Routes, Then};
 pub use scope::{Asked, NoScope, Scopes, single_tenant};

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hapax_core::address::Space;
+use hapax_core::engine::Reply;
 use hapax_core::fingerprint::Fingerprinter;
-use hapax_core::record::{AttemptId, Body as Recorded, OnLapse, Outcome, Policy};
+use hapax_core::record::{AttemptId, Body as Recorded, Label, OnLapse, Outcome, Policy};
 use hapax_core::store::Store;
 use hapax_core::transition::{Answer, Claimant, Event};
 use http::{Request, Response};
@@ -17,9 +18,10 @@ use tower_service::Service;
 use crate::http::body::AnswerBody;
 use crate::http::layer::{Settings, Shared, named};
 use crate::http::path::effective_method;
-use crate::http::route::Route;
+use crate::http::route::{Route, Then};
+use crate::http::service::{self, Asked};
 use crate::http::settle::{self, Call};
-use crate::http::{key, read_request, service};
+use crate::http::{key, meaning, read_request};
 use crate::{clock, observe, tokens};
 
 /// Keys that were only observed never stand in the way once the rules are applied.
@@ -45,23 +47,29 @@ where
     let found = key::read(request.headers(), &settings.key_headers, &route.key_rules, clock::wall_ms());
     let key = match found {
         Ok(Some(key)) if fits(request.body(), &route) => key,
-        Ok(Some(_)) => return pass_counted(inner, request, "body-not-read").await,
-        Ok(None) => return pass_counted(inner, request, "key-missing").await,
-        Err(_) => return pass_counted(inner, request, "key-malformed").await,
+        Ok(Some(_)) => return pass_counted(settings, inner, request, "body-not-read").await,
+        // It would not be refused, so there is nothing to observe.
+        Ok(None) if !route.required => {
+            observe::unprotected();
+            return service::pass(settings, inner, request, "no-key").await;
+        }
+        Ok(None) => return pass_counted(settings, inner, request, "key-missing").await,
+        Err(_) => return pass_counted(settings, inner, request, "key-malformed").await,
     };
     let (parts, body) = request.into_parts();
     let Ok(scope) = settings.scopes.of(&parts).await else {
-        return pass_counted(inner, Request::from_parts(parts, body), "scope-missing").await;
+        return pass_counted(settings, inner, Request::from_parts(parts, body), "scope-missing").await;
     };
-    let Ok(bytes) = read_request::body(&parts, body, route.request_bytes_max).await else {
-        // The client went away in the middle of its request: there is nothing left to pass on, and nobody to tell.
-        return Ok(incomplete());
+    let bytes = match read_request::body(&parts, body, route.request_bytes_max).await {
+        Ok(bytes) => bytes,
+        // The rest of the request never came: there is nothing left to pass on.
+        Err(refusal) => return Ok(Asked::of(&settings, &parts).refuse(&settings, None, refusal)),
     };
-    let call = Call { parts: parts.clone(), body: bytes.clone(), route, scope, key };
-    let claimed = tokio::spawn(claim(Arc::clone(&shared), settings, call));
-    let answer = service::pass(inner, Request::from_parts(parts, ReqBody::from(bytes)), "observed").await?;
-    tokio::spawn(complete(shared, claimed, answer.status().as_u16()));
-    Ok(answer)
+    let call = Call { parts: parts.clone(), body: bytes.clone(), route: Arc::clone(&route), scope, key };
+    let claimed = tokio::spawn(claim(Arc::clone(&shared), Arc::clone(&settings), call));
+    let passed = service::pass(settings, inner, Request::from_parts(parts, ReqBody::from(bytes)), "observed").await;
+    tokio::spawn(record(shared, claimed, End::of(passed.as_ref().ok(), &route)));
+    passed
 }
 
 /// Whether the body can be read without a risk of having to refuse it.
@@ -70,6 +78,7 @@ fn fits<B: Body>(body: &B, route: &Route) -> bool {
 }
 
 async fn pass_counted<I, ReqBody, ResBody>(
+    settings: Arc<Settings>,
     inner: I,
     request: Request<ReqBody>,
     outcome: &'static str,
@@ -79,13 +88,7 @@ where
 {
     observe::observed(outcome);
     tracing::info!(outcome, "observed");
-    service::pass(inner, request, "observed").await
-}
-
-fn incomplete<B>() -> Response<AnswerBody<B>> {
-    let mut response = Response::new(AnswerBody::whole(Bytes::new()));
-    *response.status_mut() = http::StatusCode::BAD_REQUEST;
-    response
+    service::pass(settings, inner, request, "observed").await
 }
 
 struct Claimed {
@@ -104,28 +107,67 @@ async fn claim<S: Store + 'static>(shared: Arc<Shared<S>>, settings: Arc<Setting
     let frozen = call.route.policy;
     let policy = Policy { on_lapse: OnLapse::Rerun, keep_expired_ms: None, attempts_max: None, ..frozen };
     let event = Event::Claim { by: Claimant::Client, attempt_id, fingerprints: &fingerprints, policy, labels: &[] };
-    let answer = shared.engine.apply(&at, &event, None).await.map(|reply| reply.answer);
-    let outcome = match answer {
-        Ok(Answer::Proceed) => "created",
-        Ok(Answer::Mismatch) => "mismatch",
-        Ok(Answer::Replay) => "replayed",
-        Ok(Answer::Busy | Answer::Undecided) => "in_progress",
-        Ok(_) => "gone",
-        Err(_) => "store-unavailable",
-    };
+    let claimed = shared.engine.apply(&at, &event, None).await;
+    let outcome = claimed.as_ref().map_or("store-unavailable", outcome_of);
     observe::observed(outcome);
     tracing::info!(id = %at.id(), outcome, "observed");
-    (outcome == "created").then_some(Claimed { at, attempt_id })
+    claimed.is_ok_and(|reply| reply.answer == Answer::Proceed).then_some(Claimed { at, attempt_id })
 }
 
-async fn complete<S: Store + 'static>(
+/// What would have happened, in a word.
+fn outcome_of(reply: &Reply) -> &'static str {
+    let is_first = reply.record().is_none_or(|record| record.attempt <= 1);
+    let is_doubtful = reply.record().is_some_and(|record| record.labels.contains(&doubtful()));
+    match reply.answer {
+        Answer::Proceed if is_first => "created",
+        Answer::Proceed => "retried",
+        Answer::Mismatch => "mismatch",
+        Answer::Replay if is_doubtful => "unknown",
+        Answer::Replay => "replayed",
+        Answer::Busy => "in_progress",
+        Answer::Undecided => "unknown",
+        _ => "gone",
+    }
+}
+
+/// Stands in the record of an observed request of which nobody knows what became of it. The state of the same name would
+/// wait for somebody to look.
+fn doubtful() -> Label {
+    Label { name: "observed".to_owned(), value: "unknown".to_owned() }
+}
+
+/// How an observed request ended.
+struct End {
+    status: u16,
+    then: Then,
+    why: String,
+    retry_in_ms: u64,
+}
+
+impl End {
+    /// As an attempt would have ended with that answer, or with none.
+    fn of<B>(answer: Option<&Response<B>>, route: &Route) -> Self {
+        let Some(answer) = answer else {
+            return Self { status: 504, then: Then::Unknown, why: "service-error".to_owned(), retry_in_ms: 0 };
+        };
+        let (then, why) = meaning::of(answer.status(), answer.extensions().get().copied(), route);
+        Self { status: answer.status().as_u16(), then, why, retry_in_ms: meaning::retry_in_ms(answer.headers()) }
+    }
+}
+
+async fn record<S: Store + 'static>(
     shared: Arc<Shared<S>>,
     claimed: tokio::task::JoinHandle<Option<Claimed>>,
-    status: u16,
+    end: End,
 ) {
     let Ok(Some(Claimed { at, attempt_id })) = claimed.await else { return };
+    let End { status, then, why, retry_in_ms } = end;
     let outcome = Arc::new(Outcome { status, headers: Vec::new(), body: Recorded::NotKept });
-    let event = Event::Complete { attempt_id, outcome: &outcome, labels: &[] };
+    let labels = if then == Then::Unknown { vec![doubtful()] } else { Vec::new() };
+    let event = match then {
+        Then::Ready => Event::Fail { attempt_id, error: &why, retry_in_ms },
+        Then::Completed | Then::Unknown => Event::Complete { attempt_id, outcome: &outcome, labels: &labels },
+    };
     if let Err(error) = shared.engine.apply(&at, &event, None).await {
         tracing::warn!(id = %at.id(), %error, "an observed request could not be recorded");
     }

@@ -1,12 +1,14 @@
 //! Path patterns of routes: `/payments/{id}/capture`, `/v1/{*rest}`.
 //!
 //! There is no regular expression, so that no pattern can be slow and everybody can see which of two is more specific:
-//! segment by segment a literal beats `{name}`, which beats `{*rest}`. Left to others: normalising the request's path
-//! before it is matched, and what the route does.
+//! segment by segment a literal beats `{name}`, which beats `{*rest}`. Left to others: the readings of a request's path, and
+//! what the route does.
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
+
+use crate::http::path::{Undo, spelled};
 
 /// Longer patterns are refused: a request's path could hardly be that long.
 const PATTERN_BYTES_MAX: usize = 1024;
@@ -20,6 +22,7 @@ pub struct Pattern {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Segment {
+    /// In the spelling that paths are matched in.
     Literal(String),
     /// Exactly one segment that is not empty.
     Name,
@@ -57,6 +60,8 @@ impl Pattern {
             }
             segments.push(segment(part, at == last, &mut names)?);
         }
+        // A slash at the end does not count; the root is nothing but one.
+        segments.pop_if(|last| at_end(last) && path.contains('/'));
         Ok(Self { text: text.to_owned(), segments })
     }
 
@@ -66,9 +71,15 @@ impl Pattern {
         Self { text: "/".to_owned(), segments: vec![Segment::Literal(String::new())] }
     }
 
-    /// True where the normalised path (without query) is one that the pattern describes.
+    /// True where the normalised path (without query) is one that the pattern describes. A slash at the end of a path does
+    /// not count, as it does not at the end of a pattern.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
+        let without_slash = || path.strip_suffix('/').filter(|rest| !rest.is_empty());
+        self.describes(path) || without_slash().is_some_and(|path| self.describes(path))
+    }
+
+    fn describes(&self, path: &str) -> bool {
         let Some(path) = path.strip_prefix('/') else { return false };
         let mut parts = path.split('/');
         for segment in &self.segments {
@@ -99,6 +110,25 @@ impl Pattern {
         self.segments == other.segments
     }
 
+    /// True where some path is described by both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let (mut ours, mut theirs) = (self.segments.iter(), other.segments.iter());
+        loop {
+            match (ours.next(), theirs.next()) {
+                (None, None) => return true,
+                // The rest may be nothing but the slash that does not count.
+                (None, Some(Segment::Rest)) | (Some(Segment::Rest), None) => return true,
+                (Some(Segment::Rest), Some(_)) | (Some(_), Some(Segment::Rest)) => return true,
+                (Some(Segment::Name), Some(Segment::Name)) => {}
+                (Some(Segment::Name), Some(Segment::Literal(part))) if !part.is_empty() => {}
+                (Some(Segment::Literal(part)), Some(Segment::Name)) if !part.is_empty() => {}
+                (Some(Segment::Literal(one)), Some(Segment::Literal(other))) if one == other => {}
+                _ => return false,
+            }
+        }
+    }
+
     /// The pattern as it was written.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -124,6 +154,10 @@ impl fmt::Debug for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pattern({:?})", self.text)
     }
+}
+
+fn at_end(segment: &Segment) -> bool {
+    matches!(segment, Segment::Literal(part) if part.is_empty())
 }
 
 fn segment<'a>(part: &'a str, last: bool, names: &mut BTreeSet<&'a str>) -> Result<Segment, InvalidPattern> {
@@ -164,7 +198,7 @@ fn literal(part: &str) -> Result<Segment, InvalidPattern> {
         return refuse(&format!("has the character {letter:?}; percent-encode it"));
     }
     check_escapes(part)?;
-    Ok(Segment::Literal(part.to_owned()))
+    Ok(Segment::Literal(spelled(part, Undo::Needless)))
 }
 
 /// A normalised path spells escapes with upper-case digits, and does not escape what needs no escape; a pattern spelled
@@ -200,12 +234,30 @@ mod tests {
     fn a_literal_pattern_matches_that_path_only() {
         let payments = pattern("/payments");
         assert!(payments.matches("/payments"));
-        for path in ["/", "", "payments", "/payments/", "/payments/1", "/Payments", "/payment", "/paymentss"] {
+        for path in ["/", "", "payments", "/payments//", "/payments/1", "/Payments", "/payment", "/paymentss"] {
             assert!(!payments.matches(path), "{path}");
         }
         assert!(pattern("/").matches("/"));
         assert!(!pattern("/").matches("/a"));
-        assert!(pattern("/a/").matches("/a/"));
+        assert!(!pattern("/").matches("/a/"));
+    }
+
+    #[test]
+    fn a_slash_at_the_end_does_not_count() {
+        for text in ["/a/{x}/b", "/a/{x}/b/"] {
+            assert!(pattern(text).matches("/a/1/b") && pattern(text).matches("/a/1/b/"), "{text}");
+        }
+        assert!(pattern("/hooks/").equals(&pattern("/hooks")));
+        assert_eq!(pattern("/hooks/").to_string(), "/hooks/");
+        assert!(pattern("/").matches("/") && pattern("/").equals(&Pattern::root()));
+    }
+
+    #[test]
+    fn a_literal_may_have_escapes_that_are_not_needed_everywhere() {
+        assert!(pattern("/a%3Ab%2A").matches("/a:b*"));
+        assert!(pattern("/a:b").equals(&pattern("/a%3Ab")));
+        assert!(pattern("/a%2Fb").matches("/a%2Fb"));
+        assert!(!pattern("/a%2Fb").matches("/a/b"));
     }
 
     #[test]
@@ -213,7 +265,7 @@ mod tests {
         let capture = pattern("/payments/{id}/capture");
         assert!(capture.matches("/payments/1/capture"));
         assert!(capture.matches("/payments/%2F/capture"));
-        for path in ["/payments//capture", "/payments/capture", "/payments/1/2/capture", "/payments/1/capture/"] {
+        for path in ["/payments//capture", "/payments/capture", "/payments/1/2/capture", "/payments/1/capture//"] {
             assert!(!capture.matches(path), "{path}");
         }
     }
@@ -237,6 +289,27 @@ mod tests {
         }
         assert!(pattern("/a/{x}").equals(&pattern("/a/{y}")));
         assert!(!pattern("/a/{x}").equals(&pattern("/a/{*x}")));
+    }
+
+    #[test]
+    fn two_patterns_overlap_where_one_path_is_both() {
+        for (one, other) in [
+            ("/a", "/a"),
+            ("/a", "/{x}"),
+            ("/a/b", "/{*x}"),
+            ("/a/", "/a/{*x}"),
+            ("/a", "/a/{*x}"),
+            ("/{x}/b", "/a/{y}"),
+            ("/a/{*x}", "/{y}/b/c"),
+            ("/{*x}", "/"),
+        ] {
+            assert!(pattern(one).overlaps(&pattern(other)), "{one} {other}");
+            assert!(pattern(other).overlaps(&pattern(one)), "{other} {one}");
+        }
+        for (one, other) in [("/a", "/b"), ("/a", "/a/b"), ("/a/", "/a/{x}"), ("/a/{*x}", "/b/{*y}"), ("/", "/{x}")] {
+            assert!(!pattern(one).overlaps(&pattern(other)), "{one} {other}");
+            assert!(!pattern(other).overlaps(&pattern(one)), "{other} {one}");
+        }
     }
 
     #[test]

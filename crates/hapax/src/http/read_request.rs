@@ -1,6 +1,7 @@
 //! Reading a request: its body, within a limit, and what of it is compared.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,8 +9,10 @@ use hapax_core::fingerprint::Request as Compared;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, IF_MATCH};
 use http::request::Parts;
 use http_body::Body;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 
+use crate::http::path::uri_that_counts;
+use crate::http::pieces::Pieces;
 use crate::http::refusal::{Problem, Refusal};
 use crate::http::route::{RequestAge, millis};
 
@@ -24,11 +27,16 @@ const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 #[error("its sender made no progress for too long")]
 pub struct BodyTimedOut;
 
+/// In the chain of causes of a body's error: its chunks or trailers are malformed. The client then gets `bad-framing`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("its framing is malformed")]
+pub struct BodyMalformed;
+
 /// The whole body.
 pub(crate) async fn body<B>(parts: &Parts, body: B, bytes_max: usize) -> Result<Bytes, Refusal>
 where
     B: Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     if body.is_end_stream() {
         return Ok(Bytes::new());
@@ -37,25 +45,42 @@ where
         drain(parts, body).await;
         return Err(too_large(bytes_max));
     }
-    match Limited::new(body, bytes_max).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large(bytes_max)),
-        Err(error) if timed_out(&*error) => Err(Refusal::new(
-            Problem::BodyIncomplete,
-            "the body made no progress for too long; nothing was run; send the request again",
-        )
-        .with_status(http::StatusCode::REQUEST_TIMEOUT)),
-        Err(_) => Err(Refusal::new(
-            Problem::BodyIncomplete,
-            "the body ended before it was complete; nothing was run; send the request again",
-        )),
+    let (mut body, mut pieces) = (std::pin::pin!(body), Pieces::default());
+    while let Some(frame) = body.frame().await {
+        // What follows the body is not passed on.
+        let Ok(bytes) = frame.map_err(|error| broken(&*error.into()))?.into_data() else { continue };
+        if bytes.len() > bytes_max - pieces.length() {
+            return Err(too_large(bytes_max));
+        }
+        pieces.push(bytes);
     }
+    Ok(pieces.into_whole())
 }
 
-/// Whether a body failed because its sender was too slow.
-fn timed_out(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut chain = std::iter::successors(Some(error), |error| error.source());
-    chain.any(<dyn std::error::Error>::is::<BodyTimedOut>)
+fn broken(error: &(dyn Error + 'static)) -> Refusal {
+    if causes(error).any(<dyn Error>::is::<BodyTimedOut>) {
+        let detail = "the body made no progress for too long; nothing was run; send the request again";
+        return Refusal::new(Problem::BodyIncomplete, detail).with_status(http::StatusCode::REQUEST_TIMEOUT);
+    }
+    if is_malformed(error) {
+        let detail = "the body's chunks or trailers are malformed; nothing was run; send a well-formed request";
+        return Refusal::new(Problem::BadFraming, detail);
+    }
+    let detail = "the body ended before it was complete; nothing was run; send the request again";
+    Refusal::new(Problem::BodyIncomplete, detail)
+}
+
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |error| (*error).source())
+}
+
+/// hyper tells malformed chunks from a broken connection by the kind of the error below its own.
+fn is_malformed(error: &(dyn Error + 'static)) -> bool {
+    use std::io::ErrorKind::{InvalidData, InvalidInput};
+    causes(error).any(|cause| {
+        let kind = cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        cause.is::<BodyMalformed>() || matches!(kind, Some(InvalidData | InvalidInput))
+    })
 }
 
 fn too_large(bytes_max: usize) -> Refusal {
@@ -114,6 +139,7 @@ fn moment_ms(text: &str) -> Option<u64> {
 
 /// The fields of a request that can be compared.
 pub(crate) struct Fields<'a> {
+    authority: Cow<'a, str>,
     /// Those that a recipe may name.
     all: Vec<(&'a str, &'a [u8])>,
     content_type: Option<Cow<'a, [u8]>>,
@@ -125,11 +151,41 @@ pub(crate) struct Fields<'a> {
 pub(crate) fn fields(parts: &Parts) -> Fields<'_> {
     let headers = &parts.headers;
     Fields {
+        authority: authority(parts),
         all: headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect(),
         content_type: joined(headers, &CONTENT_TYPE),
         content_encoding: joined(headers, &CONTENT_ENCODING),
         if_match: joined(headers, &IF_MATCH),
     }
+}
+
+/// The field that tells by which scheme a request came to whoever took it first.
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// Whom the request is for, in one spelling: case does not count, and a port does not where it is the scheme's own. Each
+/// byte that is not ASCII is one character, so that other bytes are another authority.
+fn authority(parts: &Parts) -> Cow<'_, str> {
+    let uri = uri_that_counts(&parts.uri, &parts.extensions);
+    let target = uri.authority().map(|authority| authority.as_str().as_bytes());
+    let host = || parts.headers.get(HOST).map(HeaderValue::as_bytes);
+    let given = target.or_else(host).unwrap_or_default();
+    let given = without_port_of_scheme(given, parts);
+    match std::str::from_utf8(given) {
+        Ok(text) if given.iter().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) => Cow::Borrowed(text),
+        _ => Cow::Owned(given.iter().map(|byte| char::from(byte.to_ascii_lowercase())).collect()),
+    }
+}
+
+/// Nobody but the caller itself is deceived by a false `X-Forwarded-Proto`: it would take two of its own requests for one.
+fn without_port_of_scheme<'a>(given: &'a [u8], parts: &Parts) -> &'a [u8] {
+    let (host, scheme) = match (given.strip_suffix(b":80"), given.strip_suffix(b":443")) {
+        (Some(host), _) => (host, "http"),
+        (None, Some(host)) => (host, "https"),
+        (None, None) => return given,
+    };
+    let forwarded = || parts.headers.get(X_FORWARDED_PROTO).map(HeaderValue::as_bytes);
+    let known = uri_that_counts(&parts.uri, &parts.extensions).scheme_str().map(str::as_bytes).or_else(forwarded);
+    if known.is_some_and(|known| known.eq_ignore_ascii_case(scheme.as_bytes())) { host } else { given }
 }
 
 /// A field's lines as one list: whoever is behind may act on the second line, so that it counts like the first.
@@ -145,21 +201,22 @@ fn joined<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, [u8]>
 
 /// What of the request can be compared.
 pub(crate) fn compared<'a>(parts: &'a Parts, method: &'a str, fields: &'a Fields<'a>, body: &'a [u8]) -> Compared<'a> {
-    let host = parts.headers.get(HOST).and_then(|value| value.to_str().ok());
+    let uri = uri_that_counts(&parts.uri, &parts.extensions);
     Compared {
-        authority: parts.uri.authority().map(http::uri::Authority::as_str).or(host).unwrap_or_default(),
-        query: parts.uri.query(),
+        authority: &fields.authority,
+        query: uri.query(),
         content_type: fields.content_type.as_deref(),
         content_encoding: fields.content_encoding.as_deref(),
         if_match: fields.if_match.as_deref(),
         headers: &fields.all,
-        ..Compared::new(method, parts.uri.path(), body)
+        ..Compared::new(method, uri.path(), body)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{fields as fields_of, *};
+    use futures_util::FutureExt;
 
     #[test]
     fn every_line_of_a_field_is_compared() {
@@ -169,6 +226,87 @@ mod tests {
         let compared = compared(&parts, "POST", &fields, b"");
         assert_eq!(compared.if_match, Some(b"\"1\", \"2\"".as_slice()));
         assert_eq!((compared.content_type, compared.content_encoding), (Some(b"text/plain".as_slice()), None));
+    }
+
+    /// The authority of a request to that target with those fields.
+    fn authority_of(target: &str, fields: &[(&str, &[u8])]) -> String {
+        let request = fields.iter().fold(http::Request::post(target), |request, (name, value)| {
+            request.header(*name, HeaderValue::from_bytes(value).unwrap())
+        });
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        compared(&parts, "POST", &fields_of(&parts), b"").authority.to_owned()
+    }
+
+    #[test]
+    fn an_authority_has_one_spelling() {
+        let host = |host: &'static str| authority_of("/", &[("host", host.as_bytes())]);
+        assert_eq!(host("shop.example"), "shop.example");
+        assert_eq!(host("SHOP.Example"), "shop.example");
+        assert_eq!(authority_of("http://Shop.example/", &[("host", b"other")]), "shop.example");
+        assert_eq!(authority_of("/", &[]), "");
+    }
+
+    #[test]
+    fn authorities_that_are_no_text_differ() {
+        let host = |host: &'static [u8]| authority_of("/", &[("host", host)]);
+        assert_ne!(host(b"bank-a\xff"), host(b"bank-b\xff"));
+        assert_ne!(host(b"bank\xff"), host(b"bank\xfe"));
+        assert_ne!(host(b"bank\xff"), host("bank\u{ff}".as_bytes()));
+        assert_ne!(host(b"bank\xff"), host(b"bank"));
+    }
+
+    #[test]
+    fn a_port_counts_unless_it_is_that_of_the_known_scheme() {
+        let by = |proto: &'static str, host: &'static str| {
+            authority_of("/", &[("host", host.as_bytes()), ("x-forwarded-proto", proto.as_bytes())])
+        };
+        assert_eq!((by("http", "shop:80"), by("https", "[::1]:443")), ("shop".to_owned(), "[::1]".to_owned()));
+        assert_eq!((by("http", "shop:443"), by("https", "shop:80")), ("shop:443".to_owned(), "shop:80".to_owned()));
+        assert_eq!((by("http", "shop:8080"), by("http", "shop:180")), ("shop:8080".to_owned(), "shop:180".to_owned()));
+        assert_eq!(authority_of("https://shop:443/", &[]), "shop");
+        assert_eq!(authority_of("https://shop:80/", &[("x-forwarded-proto", b"http")]), "shop:80");
+        assert_eq!(authority_of("/", &[("host", b"shop:80")]), "shop:80", "nobody knows the scheme");
+    }
+
+    type Piece = Result<http_body::Frame<Bytes>, Box<dyn Error + Send + Sync>>;
+
+    /// Reads a body of at most 1,000 bytes.
+    fn read(pieces: Vec<Piece>) -> Result<Bytes, Refusal> {
+        let (parts, ()) = http::Request::new(()).into_parts();
+        let pieces = http_body_util::StreamBody::new(futures_util::stream::iter(pieces));
+        body(&parts, pieces, 1_000).now_or_never().unwrap()
+    }
+
+    fn piece(bytes: &'static [u8]) -> Piece {
+        Ok(http_body::Frame::data(Bytes::from_static(bytes)))
+    }
+
+    #[test]
+    fn a_body_is_read_whole_within_its_limit() {
+        let bytes = |count: usize| (0..count).map(|_| piece(b"x")).collect();
+        assert_eq!(read(bytes(1_000)).unwrap().len(), 1_000);
+        assert_eq!(read(bytes(1_001)).unwrap_err().problem, Problem::BodyTooLarge);
+        assert_eq!(read(vec![piece(&[b'x'; 1_001])]).unwrap_err().problem, Problem::BodyTooLarge);
+        let trailers = Ok(http_body::Frame::trailers(HeaderMap::new()));
+        assert_eq!(read(vec![piece(b"a"), piece(b""), piece(b"b"), trailers]).unwrap(), "ab");
+    }
+
+    #[test]
+    fn a_body_that_breaks_off_is_incomplete() {
+        let cut = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+        let refused = read(vec![piece(b"a"), Err(cut.into())]).unwrap_err();
+        assert_eq!((refused.problem, refused.status.as_u16()), (Problem::BodyIncomplete, 400));
+        let refused = read(vec![Err(BodyTimedOut.into())]).unwrap_err();
+        assert_eq!((refused.problem, refused.status.as_u16()), (Problem::BodyIncomplete, 408));
+    }
+
+    #[test]
+    fn a_body_whose_framing_is_malformed_is_not_to_be_sent_again() {
+        for kind in [std::io::ErrorKind::InvalidData, std::io::ErrorKind::InvalidInput] {
+            let refused = read(vec![piece(b"a"), Err(std::io::Error::from(kind).into())]).unwrap_err();
+            assert_eq!((refused.problem, refused.status.as_u16()), (Problem::BadFraming, 400), "{kind}");
+        }
+        assert_eq!(read(vec![Err(BodyMalformed.into())]).unwrap_err().problem, Problem::BadFraming);
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub enum Problem {
     ScopeUnavailable,
     /// The request is older than the route accepts.
     RequestTooOld,
+    /// The request's body is framed in a way that cannot be understood.
+    BadFraming,
     /// The request's body ended early or came too slowly.
     BodyIncomplete,
     /// The request's body is larger than the route accepts.
@@ -52,12 +54,13 @@ pub enum Problem {
 
 impl Problem {
     /// Every problem, in the order of the contract's table.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::KeyMissing,
         Self::KeyMalformed,
         Self::ScopeMissing,
         Self::ScopeUnavailable,
         Self::RequestTooOld,
+        Self::BadFraming,
         Self::BodyIncomplete,
         Self::BodyTooLarge,
         Self::InProgress,
@@ -82,6 +85,7 @@ impl Problem {
             Self::ScopeMissing => "scope-missing",
             Self::ScopeUnavailable => "scope-unavailable",
             Self::RequestTooOld => "request-too-old",
+            Self::BadFraming => "bad-framing",
             Self::BodyIncomplete => "body-incomplete",
             Self::BodyTooLarge => "body-too-large",
             Self::InProgress => "in-progress",
@@ -107,6 +111,7 @@ impl Problem {
             Self::ScopeMissing => "No usable caller identity",
             Self::ScopeUnavailable => "The caller's identity cannot be established now",
             Self::RequestTooOld => "The request is too old",
+            Self::BadFraming => "The request's framing is unsafe",
             Self::BodyIncomplete => "The request body is incomplete",
             Self::BodyTooLarge => "The request body is too large",
             Self::InProgress => "A request is outstanding for this Idempotency-Key",
@@ -127,9 +132,12 @@ impl Problem {
     #[must_use]
     pub const fn status(self) -> StatusCode {
         match self {
-            Self::KeyMissing | Self::KeyMalformed | Self::ScopeMissing | Self::RequestTooOld | Self::BodyIncomplete => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::KeyMissing
+            | Self::KeyMalformed
+            | Self::ScopeMissing
+            | Self::RequestTooOld
+            | Self::BadFraming
+            | Self::BodyIncomplete => StatusCode::BAD_REQUEST,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::InProgress | Self::OutcomeUnknown | Self::AnswerNotKept => StatusCode::CONFLICT,
             Self::GivenUp => StatusCode::INTERNAL_SERVER_ERROR,
@@ -153,6 +161,11 @@ pub(crate) fn say_should_retry(headers: &mut HeaderMap, should: bool) {
     headers.insert(SHOULD_RETRY, value.clone());
     headers.insert(STRIPE_SHOULD_RETRY, value);
 }
+
+/// Among the extensions of an answer that hapax gives in place of the service behind. Cross-origin fields are added to it, as
+/// they are to every refusal, wherever it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Refused;
 
 /// A problem with what is to be said about this one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,7 +207,7 @@ impl Refusal {
         self
     }
 
-    /// The response. `request_id` finds it in the logs.
+    /// The response, with [`Refused`] among its extensions. `request_id` finds it in the logs.
     #[must_use]
     pub fn into_response(self, request_id: Option<&str>) -> Response<Bytes> {
         let mut problem = serde_json::json!({
@@ -212,6 +225,7 @@ impl Refusal {
         }
         let mut response = Response::new(Bytes::from(problem.to_string()));
         *response.status_mut() = self.status;
+        response.extensions_mut().insert(Refused);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -3,6 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
+use hapax_core::clock::Timestamp;
 use hapax_core::record::{Body, Outcome};
 use hapax_core::store::Seen;
 use http::header::{HeaderName, HeaderValue};
@@ -28,12 +29,45 @@ pub(crate) fn response(seen: &Seen) -> Option<Response<Bytes>> {
         headers.append(HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?);
     }
     headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
-    let expires = stored.expires_at().and_then(|at| UNIX_EPOCH.checked_add(Duration::from_millis(at.as_ms())));
-    if let Some(value) = expires.and_then(|at| HeaderValue::from_str(&httpdate::fmt_http_date(at)).ok()) {
+    if let Some(value) = stored.expires_at().and_then(date) {
         headers.insert(IDEMPOTENCY_EXPIRES, value);
     }
     if outcome.status >= 500 {
         say_should_retry(headers, false);
     }
     Some(response)
+}
+
+/// `None` where the date has no such form: its years have four digits.
+fn date(at: Timestamp) -> Option<HeaderValue> {
+    const YEAR_10000_MS: u64 = 253_402_300_800_000;
+    let at = Some(at.as_ms()).filter(|ms| *ms < YEAR_10000_MS)?;
+    HeaderValue::from_str(&httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(at))).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use hapax_core::clock::Now;
+    use hapax_core::fingerprint::{Fingerprint, Scheme};
+    use hapax_core::record::{Policy, Record, State, Stored, Version};
+
+    fn kept_for(ms: u64) -> Seen {
+        let fingerprint = Fingerprint { scheme: Scheme::new("1;sha256").unwrap(), digest: [9; 32] };
+        let new = Record::new(Version::from_bytes([1; 16]), State::Completed, fingerprint, Policy::default());
+        let outcome = Some(Arc::new(Outcome { status: 201, headers: Vec::new(), body: Body::Kept(b"ok".to_vec()) }));
+        let record = Record { attempt: 1, expires_in_ms: Some(ms), outcome, ..new };
+        let at = Timestamp::from_ms(0);
+        Seen { stored: Some(Stored { record, stamped_at: at }), now: Now { at, paused: false } }
+    }
+
+    #[test]
+    fn an_answer_that_is_kept_beyond_the_year_9999_is_replayed_without_a_date() {
+        let expires = |ms: u64| response(&kept_for(ms)).unwrap().headers().get(IDEMPOTENCY_EXPIRES).cloned();
+        assert_eq!(expires(0).unwrap(), "Thu, 01 Jan 1970 00:00:00 GMT");
+        assert_eq!(expires(253_402_300_799_999).unwrap(), "Fri, 31 Dec 9999 23:59:59 GMT");
+        assert_eq!((expires(253_402_300_800_000), expires(u64::MAX)), (None, None));
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hapax_core::fingerprint::Recipe;
-use hapax_core::limits::BODY_BYTES_MAX;
+use hapax_core::limits::{BODY_BYTES_MAX, DURATION_MS_MAX};
 use hapax_core::record::{OnLapse, Policy};
 use http::header::HeaderName;
 use http::{HeaderMap, Method, StatusCode};
@@ -15,9 +15,10 @@ use http::{HeaderMap, Method, StatusCode};
 use crate::http::key::KeyRules;
 use crate::http::path;
 use crate::http::pattern::Pattern;
+use crate::http::strictest;
 
-/// What becomes of a key after an answer that may or may not be final.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What becomes of a key after an answer that may or may not be final. In the order of strictness.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Then {
     /// It may run again.
     Ready,
@@ -45,7 +46,8 @@ pub enum KeyPer {
     /// One caller. The same key on another path is a mismatch.
     #[default]
     Caller,
-    /// One caller, method and path. The same key on another path is another key.
+    /// One caller, method and path. The same key on another path is another key; on another spelling of the path (`/pay/`,
+    /// `//pay`, `/%70ay`) it is the same.
     Route,
 }
 
@@ -137,6 +139,16 @@ const REQUEST_BYTES_MAX: usize = 1024 * 1024;
 /// Most clients give up after ten seconds or more.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
+/// The longest wait: a client, or something between, gives up before.
+const WAIT_LIMIT: Duration = Duration::from_secs(300);
+
+/// A shorter lease is over before it can be renewed, by a hiccup of the store; a shorter retention before a client that lost
+/// the answer comes back.
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The longest lease, retention or age.
+const DURATION_MAX: Duration = Duration::from_millis(DURATION_MS_MAX);
+
 /// The name of the route that no pattern leads to.
 const DEFAULT_NAME: &str = "default";
 
@@ -208,17 +220,19 @@ impl Route {
         self
     }
 
-    /// How long an answer is replayed, counted from completion.
+    /// How long an answer is replayed, counted from completion: a second to ten years. What is shorter counts as a second,
+    /// what is longer as ten years.
     #[must_use]
     pub fn with_retention(mut self, retention: Duration) -> Self {
-        self.policy.retention_ms = millis(retention);
+        self.policy.retention_ms = millis(retention.clamp(SECOND, DURATION_MAX));
         self
     }
 
-    /// How long an attempt may be silent. It renews its lease while it lives, so this is not a limit on its length.
+    /// How long an attempt may be silent. It renews its lease while it lives, so this is not a limit on its length. A second
+    /// to ten years: a shorter one could not be renewed in time and counts as a second, a longer one as ten years.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
-        self.policy.lease_ms = millis(lease);
+        self.policy.lease_ms = millis(lease.clamp(SECOND, DURATION_MAX));
         self
     }
 
@@ -229,10 +243,46 @@ impl Route {
         self
     }
 
-    /// How long 410 is answered after an answer has expired.
+    /// How long 410 is answered after an answer has expired. What is longer counts as ten years.
     #[must_use]
     pub fn with_keep_expired(mut self, keep: Duration) -> Self {
-        self.policy.keep_expired_ms = Some(millis(keep));
+        self.policy.keep_expired_ms = Some(millis(keep.min(DURATION_MAX)));
+        self
+    }
+
+    /// After how many failed attempts a person has to decide. Zero counts as one.
+    #[must_use]
+    pub fn with_attempts_max(mut self, attempts: u32) -> Self {
+        self.policy.attempts_max = Some(attempts.max(1));
+        self
+    }
+
+    /// How long a retry may wait for the answer. What is longer counts as five minutes.
+    #[must_use]
+    pub fn with_wait_max(mut self, wait_max: Duration) -> Self {
+        self.wait_max = wait_max.min(WAIT_LIMIT);
+        self
+    }
+
+    /// Older requests are refused, by a field that somebody trusted sets. An age that is longer counts as ten years.
+    #[must_use]
+    pub fn with_request_age(mut self, age: RequestAge) -> Self {
+        self.request_age = Some(RequestAge { age_max: age.age_max.min(DURATION_MAX), ..age });
+        self
+    }
+
+    /// New keys per second of one caller, for the [`Guard`](crate::http::Guard) to hold up what is beyond. Zero counts as one.
+    #[must_use]
+    pub fn with_new_keys_per_second(mut self, keys: u32) -> Self {
+        self.new_keys_per_second = Some(keys.max(1));
+        self
+    }
+
+    /// Requests with a key, per second of one caller, for the [`Guard`](crate::http::Guard) to hold up what is beyond. Zero
+    /// counts as one.
+    #[must_use]
+    pub fn with_lookups_per_second(mut self, lookups: u32) -> Self {
+        self.lookups_per_second = Some(lookups.max(1));
         self
     }
 
@@ -247,8 +297,6 @@ impl Route {
         with_on_panic => on_panic: Then;
         /// What a retry gets while the first request is running.
         with_in_flight => in_flight: InFlight;
-        /// How long a retry may wait for the answer.
-        with_wait_max => wait_max: Duration;
         /// For whom a key is unique.
         with_key_per => key_per: KeyPer;
         /// What keys are accepted.
@@ -265,11 +313,10 @@ impl Route {
         with_not_stored => not_stored: Vec<StatusCode>;
         /// Business identifiers to find a record by.
         with_labels => labels: Vec<LabelSource>;
-    }
-
-    /// Of two routes that may apply the greater one lets less pass.
-    fn strictness(&self) -> (bool, Mode, bool) {
-        (self.protected, self.mode, self.required)
+        /// Whether [`Scopes::may_replay`](crate::http::Scopes::may_replay) is asked before each replay.
+        with_replay_check => replay_check: bool;
+        /// Whether a mismatch is 400, as Stripe has it, rather than 422.
+        with_mismatch_is_400 => mismatch_is_400: bool;
     }
 }
 
@@ -280,6 +327,7 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 /// A route with the requests it is for.
 #[derive(Clone, Debug)]
 struct Rule {
+    /// In upper case.
     methods: Vec<Method>,
     pattern: Pattern,
     route: Arc<Route>,
@@ -319,11 +367,12 @@ impl Routes {
         self
     }
 
-    /// Another route for those methods and paths. Of several that match, the most specific pattern counts.
+    /// Another route for those methods, in any case, and paths. Of several that match, the most specific pattern counts.
     #[must_use]
     pub fn with(mut self, methods: &[Method], pattern: Pattern, route: Route) -> Self {
         let route = Route { name: Self::name(methods, &pattern), ..route };
-        let rule = Rule { methods: methods.to_vec(), pattern, route: Arc::new(route) };
+        let methods = methods.iter().map(|method| path::in_upper_case(method).into_owned()).collect();
+        let rule = Rule { methods, pattern, route: Arc::new(route) };
         let place = self.rules.partition_point(|other| other.pattern.specificity() >= rule.pattern.specificity());
         self.rules.insert(place, rule);
         self
@@ -347,25 +396,32 @@ impl Routes {
         &self.default
     }
 
-    /// The route that a request is on; `None` where it passes through because of its method. An ambiguous path or method
-    /// is on the strictest of the routes it may be taken for.
+    /// The route that a request is on; `None` where it passes through because of its method. Where path or method may be
+    /// taken for several (`post` may be for POST), what applies is as strict as each of the routes that they lead to.
     #[must_use]
-    pub fn find(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<&Arc<Route>> {
-        let is_plain = path::is_plain(path);
-        if is_plain && !path::has_override(headers) {
-            return self.of(method, path);
+    pub fn find(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<Arc<Route>> {
+        if path::is_plain(path) && !path::has_override(headers) {
+            return self.of(&path::in_upper_case(method), path).cloned();
         }
         let methods = path::methods(method, headers);
-        if let [method] = methods.as_slice()
-            && is_plain
-        {
-            return self.of(method, path);
+        let mut found: Vec<&Arc<Route>> = Vec::new();
+        for reading in path::readings(path) {
+            for route in methods.iter().filter_map(|method| self.of(method, &reading)) {
+                if !found.iter().any(|other| Arc::ptr_eq(other, route)) {
+                    found.push(route);
+                }
+            }
         }
-        let readings = path::readings(path);
-        let both = methods.iter().flat_map(|method| readings.iter().map(move |path| (method, path)));
-        both.filter_map(|(method, path)| self.of(method, path)).max_by_key(|route| route.strictness())
+        found.sort_by_key(|route| self.place_of(route));
+        strictest::of(&found, self.of(methods.first()?, &path::resolved(path)))
     }
 
+    /// The most specific route comes first, the default last.
+    fn place_of(&self, route: &Arc<Route>) -> usize {
+        self.rules.iter().position(|rule| Arc::ptr_eq(&rule.route, route)).unwrap_or(self.rules.len())
+    }
+
+    /// The route of that method, which is in upper case, on that very path.
     fn of(&self, method: &Method, path: &str) -> Option<&Arc<Route>> {
         let matching = self.rules.iter().find(|rule| rule.methods.contains(method) && rule.pattern.matches(path));
         match matching {
@@ -379,6 +435,7 @@ impl Routes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::key::KeyFormat;
 
     fn routes() -> Routes {
         let pattern = |text: &str| text.parse::<Pattern>().unwrap();
@@ -390,6 +447,35 @@ mod tests {
     fn is_required(routes: &Routes, method: &Method, path: &str) -> Option<bool> {
         let route = routes.find(method, path, &HeaderMap::new())?;
         Some(route.protected && route.required)
+    }
+
+    #[test]
+    fn times_that_cannot_be_are_brought_to_the_nearest_that_can() {
+        let all = |time: Duration| {
+            let route = Route::new().with_retention(time).with_lease(time).with_keep_expired(time).with_wait_max(time);
+            let route = route.with_request_age(RequestAge { header: http::header::DATE, age_max: time });
+            let policy = route.policy;
+            let age = route.request_age.unwrap().age_max;
+            (policy.retention_ms, policy.lease_ms, policy.keep_expired_ms, route.wait_max, age)
+        };
+        let most = DURATION_MS_MAX;
+        assert_eq!(all(Duration::MAX), (most, most, Some(most), WAIT_LIMIT, DURATION_MAX));
+        assert_eq!(all(Duration::ZERO), (1000, 1000, Some(0), Duration::ZERO, Duration::ZERO));
+        let minute = Duration::from_secs(60);
+        assert_eq!(all(minute), (60_000, 60_000, Some(60_000), minute, minute));
+    }
+
+    #[test]
+    fn every_field_can_be_built() {
+        let route = Route::new()
+            .with_attempts_max(3)
+            .with_new_keys_per_second(4)
+            .with_lookups_per_second(0)
+            .with_replay_check(true)
+            .with_mismatch_is_400(true);
+        assert_eq!(route.policy.attempts_max, Some(3));
+        assert_eq!((route.new_keys_per_second, route.lookups_per_second), (Some(4), Some(1)));
+        assert!(route.replay_check && route.mismatch_is_400);
     }
 
     #[test]
@@ -412,12 +498,66 @@ mod tests {
     }
 
     #[test]
+    fn a_method_in_lower_case_is_on_the_route_of_the_usual_one() {
+        let method = |name: &str| Method::from_bytes(name.as_bytes()).unwrap();
+        let routes = routes().with(&[method("purge")], Pattern::root(), Route::new());
+        for (name, path) in [("post", "/pay"), ("Put", "/pay"), ("PURGE", "/"), ("pUrge", "/"), ("put", "//pay")] {
+            assert_eq!(is_required(&routes, &method(name), path), Some(true), "{name} {path}");
+        }
+        assert_eq!(is_required(&Routes::default(), &method("patch"), "/x"), Some(true));
+        assert_eq!(is_required(&Routes::default(), &method("get"), "/x"), None);
+        assert_eq!(is_required(&Routes::default(), &method("postal"), "/x"), None);
+    }
+
+    #[test]
     fn overrides_that_disagree_are_on_the_strictest_route() {
         let named = [("x-http-method-override", "HEAD"), ("x-http-method", "POST")];
         let headers = named.map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap()));
         let headers = HeaderMap::from_iter(headers);
         assert!(routes().find(&Method::GET, "/pay", &headers).is_some_and(|route| route.required));
         assert!(routes().find(&Method::GET, "/pay", &HeaderMap::new()).is_none());
+    }
+
+    #[test]
+    fn a_pattern_matches_every_spelling_of_its_path() {
+        let patterns = ["/%C3%A9", "/a%2Fb", "/x%2Fy/pay", "/pay/capture", "/v1/{id}/go"];
+        let routes = patterns.into_iter().fold(Routes::new(Route::unprotected()), |routes, pattern| {
+            routes.with(&[Method::PUT], pattern.parse().unwrap(), Route::new())
+        });
+        for path in [
+            "/%c3%a9",
+            "/a%2fb",
+            "/x%2Fy/%70ay",
+            "/x%2fy/pay",
+            "/pay;x=1/capture",
+            "/open/..;/pay/capture",
+            "/pay;x/capture;y",
+            "/v1/a%2fb/%67o",
+        ] {
+            assert_eq!(is_required(&routes, &Method::PUT, path), Some(true), "{path}");
+        }
+        for path in ["/%c3", "/a%252Fb", "/pay%20/capture"] {
+            assert_eq!(is_required(&routes, &Method::PUT, path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn no_reading_leads_to_laxer_rules() {
+        let pattern = |text: &str| text.parse::<Pattern>().unwrap();
+        let uuid = KeyRules { format: KeyFormat::Uuid, ..KeyRules::default() };
+        let limited = Route::new().with_new_keys_per_second(5);
+        let routes = Routes::new(Route::new())
+            .with(&[Method::POST], pattern("/pay"), Route::new().with_key_rules(uuid))
+            .with(&[Method::POST], pattern("/open/{*rest}"), limited);
+        for path in ["/open/%2e%2e/pay", "/open/..%2Fpay", "/open/..;/pay"] {
+            let route = routes.find(&Method::POST, path, &HeaderMap::new()).unwrap();
+            assert_eq!((route.key_rules, route.new_keys_per_second), (uuid, Some(5)), "{path}");
+            assert_eq!(&*route.name, "POST /open/{*rest}", "the most specific one");
+        }
+        for path in ["/pay", "/pay%2F", "/pay/", "//pay"] {
+            let route = routes.find(&Method::POST, path, &HeaderMap::new()).unwrap();
+            assert_eq!((route.key_rules, &*route.name), (uuid, "POST /pay"), "{path}");
+        }
     }
 
     #[test]

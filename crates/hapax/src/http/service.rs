@@ -9,9 +9,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use hapax_core::address::Address;
 use hapax_core::store::Store;
+use http::header::{HeaderMap, HeaderValue, ORIGIN};
 use http::request::Parts;
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
@@ -19,10 +21,11 @@ use crate::http::body::AnswerBody;
 use crate::http::detached::Detached;
 use crate::http::guard::Seen as Saw;
 use crate::http::layer::{Settings, Shared};
-use crate::http::refusal::{Problem, Refusal};
+use crate::http::path::uri_that_counts;
+use crate::http::refusal::{Problem, Refusal, Refused};
 use crate::http::route::{Mode, Route};
 use crate::http::scope::NoScope;
-use crate::http::settle::{self, Call, Step};
+use crate::http::settle::{self, Call, IDEMPOTENCY_ATTEMPT, Step};
 use crate::http::{RequestId, key, observing, read_request};
 use crate::{clock, observe};
 
@@ -73,14 +76,17 @@ where
         self.inner.poll_ready(cx)
     }
 
-    fn call(&mut self, request: Request<ReqBody>) -> Self::Future {
+    fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
+        // Whoever takes it for a fence must not be told by a client, protected or not.
+        request.headers_mut().remove(IDEMPOTENCY_ATTEMPT);
         // The one that was polled ready is called; its clone waits for the next request.
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
         let settings = self.shared.settings();
-        let route = settings.routes.find(request.method(), request.uri().path(), request.headers()).cloned();
+        let path = uri_that_counts(request.uri(), request.extensions()).path();
+        let route = settings.routes.find(request.method(), path, request.headers());
         if !request.method().is_safe() {
-            let (method, path) = (request.method().as_str(), request.uri().path());
+            let method = request.method().as_str();
             let has_key = settings.key_headers.iter().any(|name| request.headers().contains_key(name));
             // What `hapax routes --log` reads.
             tracing::debug!(method, path, has_key, "a state-changing request");
@@ -92,13 +98,14 @@ where
             Some(route) if route.protected => {
                 Box::pin(observing::pass(Arc::clone(&self.shared), settings, route, inner, request))
             }
-            other => Box::pin(pass(inner, request, if other.is_some() { "route" } else { "method" })),
+            other => Box::pin(pass(settings, inner, request, if other.is_some() { "route" } else { "method" })),
         }
     }
 }
 
 /// Passes a request through.
 pub(crate) async fn pass<I, ReqBody, ResBody>(
+    settings: Arc<Settings>,
     mut inner: I,
     request: Request<ReqBody>,
     why: &'static str,
@@ -107,7 +114,24 @@ where
     I: Service<Request<ReqBody>, Response = Response<ResBody>>,
 {
     observe::passed_through(why);
-    Ok(inner.call(request).await?.map(AnswerBody::passed))
+    let origin = origin_of(&settings, request.headers());
+    let mut answer = inner.call(request).await?;
+    let_read_if_refused(&settings, origin.as_ref(), &mut answer);
+    Ok(answer.map(AnswerBody::passed))
+}
+
+/// The origin of a request, where it matters.
+fn origin_of(settings: &Settings, headers: &HeaderMap) -> Option<HeaderValue> {
+    settings.cors.as_ref().and_then(|_| headers.get(ORIGIN).cloned())
+}
+
+/// Whoever is behind may be hapax itself: what it refuses there, a page may read like any refusal.
+fn let_read_if_refused<B>(settings: &Settings, origin: Option<&HeaderValue>, answer: &mut Response<B>) {
+    if let Some(cors) = &settings.cors
+        && answer.extensions().get::<Refused>().is_some()
+    {
+        cors.apply(origin, answer.headers_mut());
+    }
 }
 
 async fn protect<S, I, ReqBody, ResBody>(
@@ -131,40 +155,43 @@ where
     let found = key::read(request.headers(), &settings.key_headers, &route.key_rules, clock::wall_ms());
     if matches!(found, Ok(None)) && !route.required {
         observe::unprotected();
-        return pass(inner, request, "no-key").await;
+        return pass(settings, inner, request, "no-key").await;
     }
     let (parts, body) = request.into_parts();
-    let asked = Asked { cors: origin_of(&parts), request_id: parts.extensions.get().cloned() };
+    let asked = Asked::of(&settings, &parts);
     let key = match found {
         Ok(Some(key)) => key,
         Ok(None) => {
             read_request::drain(&parts, body).await;
-            return Ok(asked.refuse(&settings, key_missing(&settings)));
+            return Ok(asked.refuse(&settings, None, key_missing(&settings)));
         }
         Err(bad) => {
             read_request::drain(&parts, body).await;
-            return Ok(asked.refuse(&settings, Refusal::new(Problem::KeyMalformed, bad.to_string())));
+            return Ok(asked.refuse(&settings, None, Refusal::new(Problem::KeyMalformed, bad.to_string())));
         }
     };
     let call = match prepare(&settings, &route, key, parts, body).await {
         Ok(call) => call,
-        Err(refusal) => return Ok(asked.refuse(&settings, refusal)),
+        Err(refusal) => return Ok(asked.refuse(&settings, None, refusal)),
     };
     let at = settle::address(&shared, &call);
     let settling = settle::settle(Arc::clone(&shared), Arc::clone(&settings), call, at.clone(), inner);
     let step = match Detached::new(settling, &shared.tasks).await {
-        Step::Wait(wait) => settle::wait(&shared, &at, wait).await,
+        Step::Wait(waiting) => settle::wait(&shared, &settings, &at, waiting).await,
         step => step,
     };
     Ok(match step {
-        Step::Answer(answer) => answer,
+        Step::Answer(mut answer) => {
+            let_read_if_refused(&settings, asked.origin.as_ref(), &mut answer);
+            answer
+        }
         Step::Replay(answer) => asked.replay(&settings, answer),
         Step::Accepted(after) => asked.replay(&settings, settle::accepted(after)),
         Step::Refuse(refusal) => {
             settings.guard.saw(at.scope(), Saw::Refused(refusal.problem));
-            asked.refuse(&settings, refusal)
+            asked.refuse(&settings, Some(&at), refusal)
         }
-        Step::Wait(_) => asked.refuse(&settings, settle::in_progress(Duration::ZERO)),
+        Step::Wait(_) => asked.refuse(&settings, Some(&at), settle::in_progress(Duration::ZERO)),
     })
 }
 
@@ -215,29 +242,34 @@ pub(crate) fn refusal_of(no_scope: NoScope) -> Refusal {
 }
 
 /// What an answer of the layer's own needs to know of its request.
-struct Asked {
-    cors: HeaderMap,
+pub(crate) struct Asked {
+    origin: Option<HeaderValue>,
     request_id: Option<RequestId>,
 }
 
-/// The fields that decide about cross-origin answers.
-fn origin_of(parts: &Parts) -> HeaderMap {
-    let origin = parts.headers.get(http::header::ORIGIN);
-    origin.map(|origin| (http::header::ORIGIN, origin.clone())).into_iter().collect()
-}
-
 impl Asked {
-    fn refuse<B>(&self, settings: &Settings, refusal: Refusal) -> Response<AnswerBody<B>> {
-        observe::refused(refusal.problem.code());
+    pub(crate) fn of(settings: &Settings, parts: &Parts) -> Self {
+        Self { origin: origin_of(settings, &parts.headers), request_id: parts.extensions.get().cloned() }
+    }
+
+    /// The log names the record as well, once it is known which one: the request's id is a label of the claim's only.
+    pub(crate) fn refuse<B>(
+        &self,
+        settings: &Settings,
+        at: Option<&Address>,
+        refusal: Refusal,
+    ) -> Response<AnswerBody<B>> {
+        let (code, status) = (refusal.problem.code(), refusal.status.as_u16());
+        observe::refused(code);
         let request_id = self.request_id.as_ref().map(|id| &*id.0);
-        tracing::info!(code = refusal.problem.code(), status = refusal.status.as_u16(), request_id, "refused");
+        tracing::info!(code, status, request_id, id = at.map(|at| tracing::field::display(at.id())), "refused");
         self.replay(settings, refusal.into_response(request_id))
     }
 
     fn replay<B>(&self, settings: &Settings, answer: Response<Bytes>) -> Response<AnswerBody<B>> {
         let mut answer = answer.map(AnswerBody::whole);
         if let Some(cors) = &settings.cors {
-            cors.apply(&self.cors, answer.headers_mut());
+            cors.apply(self.origin.as_ref(), answer.headers_mut());
         }
         answer
     }

@@ -10,7 +10,7 @@ use hapax_core::engine::{EngineError, Reply};
 use hapax_core::fingerprint::{Fingerprinter, Fingerprints};
 use hapax_core::record::{AttemptId, Body as Recorded, State, Version};
 use hapax_core::store::{ErrorKind, Seen, Store};
-use hapax_core::transition::{Answer, Claimant, Event, decide};
+use hapax_core::transition::{Answer, Claimant, Decision, Event, decide};
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
@@ -24,9 +24,9 @@ use crate::fence::Fence;
 use crate::http::attempt::Attempt;
 use crate::http::body::AnswerBody;
 use crate::http::capture;
-use crate::http::guard::Seen as Saw;
+use crate::http::guard::{Seen as Saw, Wait};
 use crate::http::layer::{Settings, Shared};
-use crate::http::path::effective_method;
+use crate::http::path::{effective_method, resolved, uri_that_counts};
 use crate::http::refusal::{Problem, Refusal, seconds};
 use crate::http::route::{InFlight, KeyPer, Route};
 use crate::http::service::refusal_of;
@@ -63,10 +63,20 @@ pub(crate) enum Step<B> {
     Replay(Response<Bytes>),
     /// Somebody runs it; come back after that.
     Accepted(Duration),
-    /// Somebody runs it; wait for the answer, at most that long.
-    Wait(Duration),
+    /// Somebody runs it; wait for the answer.
+    Wait(Waiting),
     /// None.
     Refuse(Refusal),
+}
+
+/// A request that waits for the answer of the attempt that runs. It holds no body.
+pub(crate) struct Waiting {
+    /// At most that long.
+    most: Duration,
+    /// Its head, where somebody is to be asked before a replay.
+    checked: Option<Box<Parts>>,
+    /// Whether the route accepts (202) what still runs after that time.
+    accepts: bool,
 }
 
 /// Where the record of a request is.
@@ -80,7 +90,8 @@ pub(crate) fn address_in(space: &Space, scheme: &hapax_core::address::AddressSch
         KeyPer::Route => {
             let mut hash = Sha256::new();
             let method = effective_method(&call.parts.method, &call.parts.headers);
-            for part in [method.as_str(), call.parts.uri.path()] {
+            let uri = uri_that_counts(&call.parts.uri, &call.parts.extensions);
+            for part in [method.as_str(), &*resolved(uri.path())] {
                 hash.update((part.len() as u64).to_le_bytes());
                 hash.update(part);
             }
@@ -117,11 +128,10 @@ where
     match reply.answer {
         // In a box, so that a replay does not pay for the room that work takes.
         Answer::Proceed => Box::pin(run(&shared, call, at, Claimed { attempt_id, reply, begun }, inner)).await,
-        Answer::Replay => match may_replay(&settings, &call, at.scope()).await {
-            Ok(()) => recorded(&reply.seen),
-            Err(refusal) => Step::Refuse(refusal),
-        },
-        Answer::Busy => busy(&reply.seen, &call),
+        Answer::Replay => {
+            replay_if_allowed(&settings, call.route.replay_check.then_some(&call.parts), &at, &reply.seen).await
+        }
+        Answer::Busy => busy(&reply.seen, call),
         Answer::Accepted => Step::Accepted(due(&reply.seen)),
         Answer::Undecided => Step::Refuse(undecided()),
         Answer::Mismatch => Step::Refuse(mismatch(&call.route)),
@@ -145,13 +155,7 @@ async fn claim<S: Store + 'static>(
     guard.look_up(at.scope(), route).map_err(|wait| too_many("look-ups", wait))?;
     let turn =
         guard.store().map_err(|wait| store_unavailable("the store has failed several times").with_retry_after(wait))?;
-    let begun = Instant::now();
-    let at_hand = shared.answers.find(at, begun, settings.answers_at_hand);
-    if at_hand.is_none()
-        && let Err(wait) = guard.new_key(at.scope(), route)
-    {
-        spare_known_keys(shared, at, wait).await?;
-    }
+    let at_hand = shared.answers.find(at, Instant::now(), settings.answers_at_hand);
     let method = effective_method(&call.parts.method, &call.parts.headers);
     let fields = read_request::fields(&call.parts);
     let compared = read_request::compared(&call.parts, method.as_str(), &fields, &call.body);
@@ -167,30 +171,91 @@ async fn claim<S: Store + 'static>(
         return Ok(reply);
     }
     let begun = Instant::now();
-    let claimed = match settings.fence {
-        Some(fence) => claim_behind(shared, fence, at, &suspect, &claim).await,
-        None => shared.engine.apply(at, &claim, None).await,
-    };
+    let claimed = claim_if_allowed(shared, settings, route, at, [&suspect, &claim]).await;
     observe::store_took("claim", begun.elapsed().as_secs_f64());
     if let Some(report) = turn {
-        report(!matches!(claimed, Err(EngineError::Store(_))));
+        report(has_answered(&claimed));
     }
     if let Err(EngineError::Store(error)) = &claimed
         && error.kind == ErrorKind::Ambiguous
     {
         Attempt::give_back(shared, &call.route, at.clone(), attempt_id);
     }
-    if let Ok(Reply { answer: Answer::Replay, seen }) = &claimed {
-        shared.answers.keep(at, seen, begun, settings.answers_at_hand);
+    let allowed = claimed.map_err(|error| refused_claim(&error, at))?;
+    let reply = allowed.map_err(|wait| too_many("new keys", wait))?;
+    if reply.answer == Answer::Replay {
+        shared.answers.keep(at, &reply.seen, begun, settings.answers_at_hand);
     }
-    claimed.map_err(|error| refused_claim(&error, at))
+    Ok(reply)
+}
+
+/// Asks the store, and the guard before a new key is claimed. Whether it is new is looked up first where the route limits
+/// new keys, so that retries use up nothing; elsewhere only for a guard that says no by rules of its own.
+async fn claim_if_allowed<S: Store + 'static>(
+    shared: &Shared<S>,
+    settings: &Settings,
+    route: &Route,
+    at: &Address,
+    [suspect, claim]: [&Event<'_>; 2],
+) -> Result<Result<Reply, Wait>, EngineError> {
+    let (engine, is_limited) = (&shared.engine, route.new_keys_per_second.is_some());
+    let mut seen = if is_limited { Some(engine.store().get(at).await?) } else { None };
+    if seen.as_ref().is_none_or(|seen| is_new(seen, claim))
+        && let Err(wait) = settings.guard.new_key(at.scope(), route)
+    {
+        if is_limited {
+            return Ok(Err(wait));
+        }
+        let looked = engine.store().get(at).await?;
+        if is_new(&looked, claim) {
+            return Ok(Err(wait));
+        }
+        seen = Some(looked);
+    }
+    match (settings.fence, seen) {
+        (Some(fence), _) => claim_behind(shared, fence, at, suspect, claim).await,
+        (None, Some(seen)) => claim_seen(shared, at, claim, seen).await,
+        (None, None) => engine.apply(at, claim, None).await,
+    }
+    .map(Ok)
+}
+
+/// Whether a claim would be the first under its key: there is no record, or it has expired.
+fn is_new(seen: &Seen, claim: &Event<'_>) -> bool {
+    let decided = decide(seen, claim, Version::from_bytes([0; 16]));
+    decided.is_ok_and(|decided| decided.write.is_some_and(|next| next.attempt <= 1))
+}
+
+/// The claim of a key that was just looked up. What needs no write is said as it was found: looked up once more, a known
+/// key that expires in between would be a new one that nobody has allowed.
+async fn claim_seen<S: Store + 'static>(
+    shared: &Shared<S>,
+    at: &Address,
+    claim: &Event<'_>,
+    seen: Seen,
+) -> Result<Reply, EngineError> {
+    match decide(&seen, claim, Version::from_bytes([0; 16])) {
+        Ok(Decision { write: None, answer }) => Ok(Reply { answer, seen, wrote: false }),
+        _ => shared.engine.apply(at, claim, Some(seen)).await,
+    }
+}
+
+/// Whether the store gave an answer. That one record is damaged is one, and no reason not to ask it about the others.
+fn has_answered<T>(claimed: &Result<T, EngineError>) -> bool {
+    match claimed {
+        Err(EngineError::Store(error)) => match error.kind {
+            ErrorKind::Unavailable | ErrorKind::Ambiguous | ErrorKind::Unsuitable => false,
+            ErrorKind::Damaged | ErrorKind::Invalid => true,
+        },
+        _ => true,
+    }
 }
 
 /// What the rules say of an answer that is at hand, if they say that it is replayed.
 fn replayed(seen: Seen, claim: &Event<'_>) -> Option<Reply> {
     let decided = decide(&seen, claim, Version::from_bytes([0; 16])).ok()?;
     let replayed = decided.write.is_none() && decided.answer == Answer::Replay;
-    replayed.then_some(Reply { answer: Answer::Replay, seen })
+    replayed.then_some(Reply { answer: Answer::Replay, seen, wrote: false })
 }
 
 /// The claim while a fence stands: a key that may have been claimed in what a restore lost is unknown first.
@@ -226,15 +291,6 @@ fn refused_claim(error: &EngineError, at: &Address) -> Refusal {
     store_unavailable("the store could not prove the claim")
 }
 
-/// A caller over its rate of new keys may still come back for a known one.
-async fn spare_known_keys<S: Store + 'static>(shared: &Shared<S>, at: &Address, wait: Duration) -> Result<(), Refusal> {
-    match shared.engine.store().get(at).await {
-        Ok(seen) if seen.stored.is_some() => Ok(()),
-        Ok(_) => Err(too_many("new keys", wait)),
-        Err(error) => Err(refused_claim(&error.into(), at)),
-    }
-}
-
 fn count(reply: &Reply, settings: &Settings, route: &Route, at: &Address) {
     let attempt = reply.record().map_or(0, |record| record.attempt);
     let (outcome, saw) = match reply.answer {
@@ -258,11 +314,10 @@ fn count(reply: &Reply, settings: &Settings, route: &Route, at: &Address) {
     settings.guard.saw(at.scope(), saw);
 }
 
-/// Whether this claim was the one that found the lease lapsed: what it wrote bears the time of its own answer.
+/// Whether this claim was the one that found the lease lapsed.
 fn noticed_a_lapse(reply: &Reply) -> bool {
-    let just_written = reply.seen.stored.as_ref().filter(|stored| stored.stamped_at == reply.seen.now.at);
-    reply.answer == Answer::Undecided
-        && just_written.is_some_and(|stored| stored.record.error.as_deref() == Some("lapsed"))
+    let has_lapsed = || reply.record().is_some_and(|record| record.error.as_deref() == Some("lapsed"));
+    reply.wrote && reply.answer == Answer::Undecided && has_lapsed()
 }
 
 fn is_not_kept(reply: &Reply) -> bool {
@@ -313,17 +368,16 @@ where
     }
 }
 
-async fn may_replay(settings: &Settings, call: &Call, caller: &Scope) -> Result<(), Refusal> {
-    if !call.route.replay_check {
-        return Ok(());
-    }
-    match settings.scopes.may_replay(&call.parts, caller).await {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(Refusal::new(
+/// The recorded answer, unless whoever is asked about a head that is to be checked says that it is not for this caller.
+async fn replay_if_allowed<B>(settings: &Settings, checked: Option<&Parts>, at: &Address, seen: &Seen) -> Step<B> {
+    let Some(parts) = checked else { return recorded(seen) };
+    match settings.scopes.may_replay(parts, at.scope()).await {
+        Ok(true) => recorded(seen),
+        Ok(false) => Step::Refuse(Refusal::new(
             Problem::ReplayRefused,
             "this caller may not see the recorded answer any more; ask whoever grants access",
         )),
-        Err(no_scope) => Err(refusal_of(no_scope)),
+        Err(no_scope) => Step::Refuse(refusal_of(no_scope)),
     }
 }
 
@@ -338,15 +392,17 @@ fn recorded<B>(seen: &Seen) -> Step<B> {
     }
 }
 
-fn busy<B>(seen: &Seen, call: &Call) -> Step<B> {
-    let most = call.route.wait_max;
-    match (call.route.in_flight, preferred_wait(&call.parts)) {
-        _ if !is_running(seen) => Step::Refuse(in_progress(due(seen))),
-        (_, Some(asked)) if !asked.is_zero() => Step::Wait(asked.min(most)),
-        (InFlight::Wait, None) => Step::Wait(most),
-        (InFlight::Accepted, _) => Step::Accepted(BUSY_RETRY_AFTER),
-        (InFlight::Conflict | InFlight::Wait, _) => Step::Refuse(in_progress(BUSY_RETRY_AFTER)),
-    }
+fn busy<B>(seen: &Seen, call: Call) -> Step<B> {
+    let Call { parts, route, .. } = call;
+    let most = match (route.in_flight, preferred_wait(&parts)) {
+        _ if !is_running(seen) => return Step::Refuse(not_running(due(seen))),
+        (_, Some(asked)) if !asked.is_zero() => asked.min(route.wait_max),
+        (InFlight::Wait, None) => route.wait_max,
+        (InFlight::Accepted, _) => return Step::Accepted(BUSY_RETRY_AFTER),
+        (InFlight::Conflict | InFlight::Wait, _) => return Step::Refuse(in_progress(BUSY_RETRY_AFTER)),
+    };
+    let accepts = route.in_flight == InFlight::Accepted;
+    Step::Wait(Waiting { most, checked: route.replay_check.then(|| Box::new(parts)), accepts })
 }
 
 /// `Prefer: wait=N` (RFC 7240). The first one counts; what is not understood is ignored.
@@ -360,17 +416,18 @@ fn preferred_wait(parts: &Parts) -> Option<Duration> {
 }
 
 /// Waits for the answer of the attempt that runs.
-pub(crate) async fn wait<S, B>(shared: &Shared<S>, at: &Address, wait: Duration) -> Step<B>
+pub(crate) async fn wait<S, B>(shared: &Shared<S>, settings: &Settings, at: &Address, waiting: Waiting) -> Step<B>
 where
     S: Store + 'static,
 {
     let _waiting = observe::Gauge::waiting();
-    match shared.waiters.wait(&shared.engine, at, wait).await {
+    match shared.waiters.wait(&shared.engine, at, waiting.most).await {
         Some(seen) => match seen.stored.as_ref().map(|stored| stored.record.state) {
-            Some(State::Completed) => recorded(&seen),
+            Some(State::Completed) => replay_if_allowed(settings, waiting.checked.as_deref(), at, &seen).await,
             Some(State::Unknown | State::Dead) => Step::Refuse(undecided()),
-            _ => Step::Refuse(in_progress(due(&seen))),
+            _ => Step::Refuse(not_running(due(&seen))),
         },
+        None if waiting.accepts => Step::Accepted(BUSY_RETRY_AFTER),
         None => Step::Refuse(in_progress(BUSY_RETRY_AFTER)),
     }
 }
@@ -400,6 +457,17 @@ pub(crate) fn in_progress(after: Duration) -> Refusal {
         "a request with this key is being carried out; send the same request again after a while",
     )
     .with_retry_after(after)
+}
+
+/// The last attempt has ended and left the key free, and the next one may start after that time.
+fn not_running(after: Duration) -> Refusal {
+    let detail = if after.is_zero() {
+        "nothing runs under this key now: the last attempt ended and left the key free; send the same request again"
+    } else {
+        "nothing runs under this key now: the last attempt ended with an answer that asks to come back later, and that \
+         time has not come; send the same request again after `Retry-After`"
+    };
+    Refusal::new(Problem::InProgress, detail).with_retry_after(after)
 }
 
 fn undecided() -> Refusal {

@@ -36,6 +36,8 @@ pub(crate) struct Fickle {
     on_its_way: Arc<Mutex<Option<CutOff>>>,
     /// It cannot keep an answer's body.
     pub(crate) keeps_no_body: Arc<AtomicBool>,
+    /// It cannot keep anything for as long as it is asked to.
+    pub(crate) keeps_nothing_so_long: Arc<AtomicBool>,
     /// The process is paused for so long while the next write is under way.
     pub(crate) pause_next: Arc<Mutex<Option<Duration>>>,
     pub(crate) clock: FakeClock,
@@ -51,6 +53,7 @@ impl Default for Fickle {
             cut_next: Arc::default(),
             on_its_way: Arc::default(),
             keeps_no_body: Arc::default(),
+            keeps_nothing_so_long: Arc::default(),
             pause_next: Arc::default(),
             clock,
         }
@@ -76,7 +79,8 @@ impl Store for Fickle {
     async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
         self.check("swap")?;
         let has_body = next.outcome.as_ref().is_some_and(|outcome| outcome.body != Recorded::NotKept);
-        if has_body && self.keeps_no_body.load(Ordering::SeqCst) {
+        let is_too_long = next.expires_in_ms.is_some() && self.keeps_nothing_so_long.load(Ordering::SeqCst);
+        if is_too_long || (has_body && self.keeps_no_body.load(Ordering::SeqCst)) {
             return Err(StoreError::new("swap", ErrorKind::Invalid, "refused by the test"));
         }
         if self.cut_next.swap(false, Ordering::SeqCst) {
@@ -151,12 +155,14 @@ impl Work {
 
 async fn pay(State(work): State<Work>, request: Request<Body>) -> Response {
     let attempt = request.headers().get("idempotency-attempt").cloned();
+    let method = request.method().as_str().parse().unwrap();
     let encoding = request.headers().get("accept-encoding").cloned();
     let run = work.run().await;
     let mut response = (StatusCode::CREATED, format!("paid, run {run}")).into_response();
     let headers = response.headers_mut();
     headers.insert("x-attempt", attempt.unwrap_or_else(|| "none".parse().unwrap()));
     headers.insert("x-encoding", encoding.unwrap_or_else(|| "none".parse().unwrap()));
+    headers.insert("x-method", method);
     headers.append("link", "</1>".parse().unwrap());
     headers.append("link", "</2>".parse().unwrap());
     headers.insert("set-cookie", "a=1".parse().unwrap());

@@ -67,7 +67,7 @@ pub(super) async fn status<D: Desk>(to: To<'_, D>) -> Result<String, Refusal> {
             description = "Of exactly this scope."),
         ("label" = Option<String>, Query, max_length = 512, pattern = r"^[^=\x00]+=[^\x00]+$",
             description = "With this label: `name=value`."),
-        ("find" = Option<String>, Query, max_length = 512, pattern = r"^[^\s\x00][^\x00]*$",
+        ("find" = Option<String>, Query, max_length = 512, pattern = r"^[^\x00]*[^\s\x00][^\x00]*$",
             description = "By anything a person pastes: an id or at least 8 of its first digits, a key, a scope, a request \
             id, the value of a label."),
         ("since" = Option<String>, Query, format = DateTime, pattern = "^(19[7-9]|[2-9])",

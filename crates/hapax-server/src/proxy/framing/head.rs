@@ -149,7 +149,7 @@ impl Head {
         let length = value.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0'));
         match self.content_length.replace(length) {
             None => Ok(()),
-            Some(_) => Err(problem::bad_framing("Content-Length is given twice. Send it once.")),
+            Some(_) => Err(problem::LENGTH_TWICE),
         }
     }
 

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONNECTION;
+use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
 use hyper::body::Incoming;
@@ -31,7 +31,8 @@ use super::{ListenOptions, Protocol, peer};
 use crate::admin::metrics::REFUSED;
 use crate::logs::RequestId;
 use crate::proxy::body::Patience;
-use crate::proxy::headers::{self, Sender, Wish};
+use crate::proxy::forwarding::Sender;
+use crate::proxy::headers::{self, Wish};
 use crate::proxy::problem::{self, Problem};
 use crate::proxy::{Body, Peer};
 
@@ -41,6 +42,11 @@ const PING_INTERVAL: Duration = Duration::from_secs(20);
 const LAST_WORD_TIME: Duration = Duration::from_secs(1);
 /// What one HTTP/2 stream may have waiting for its client.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
+
+/// How many fields hyper reads unless told otherwise.
+const FIELDS_OF_HYPER: usize = 100;
+/// How large hyper's buffer for reading becomes unless told otherwise; a head must be smaller.
+const BUFFER_BYTES_OF_HYPER: usize = 8 * 1024 + 100 * 4 * 1024;
 
 /// An extension of requests that ask to become a WebSocket, and may: a tunnel keeps its place among the connections, and
 /// ends when the listener drains.
@@ -160,7 +166,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     loop {
-        let served = http1().serve_connection(TokioIo::new(io), service).with_upgrades();
+        let served = http1(&terms.options).serve_connection(TokioIo::new(io), service).with_upgrades();
         let Some(parts) = Box::pin(until_idle(served, terms, shared)).await else { return };
         (io, service) = (parts.io.into_inner(), parts.service);
         io.take_back(&parts.read_buf);
@@ -187,10 +193,18 @@ async fn first_words<T: AsyncRead + AsyncWrite + Unpin>(terms: &Terms, io: &mut 
     }
 }
 
-fn http1() -> http1::Builder {
+fn http1(options: &ListenOptions) -> http1::Builder {
     let mut builder = http1::Builder::new();
     // The connection itself keeps the times.
     builder.header_read_timeout(None);
+    // And the limits of a head; hyper's must not be the smaller ones. Up to its own default hyper reads fields on the
+    // stack, and with any other number on the heap, so it is told one only where more are asked for.
+    if options.fields_max > FIELDS_OF_HYPER {
+        builder.max_headers(options.fields_max);
+    }
+    if options.head_bytes_max >= BUFFER_BYTES_OF_HYPER {
+        builder.max_buf_size(options.head_bytes_max.saturating_add(1));
+    }
     builder
 }
 
@@ -289,6 +303,14 @@ where
         Err(problem) => context.refusal(&problem).map(|body| Reply::refusal(body, open)),
     };
     context.shared.answer(response.status() == StatusCode::SWITCHING_PROTOCOLS);
+    if context.shared.is_undecided() {
+        // The connection waits for this answer before it reads on, and nothing else may wake it: we are in its task.
+        poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            Poll::Ready(())
+        })
+        .await;
+    }
     Ok(response)
 }
 
@@ -305,10 +327,14 @@ impl Context {
         if parts.method == Method::CONNECT {
             return Err(problem::NO_TUNNELS);
         }
+        // By HTTP/1 it was never let through.
+        if self.protocol == Protocol::Http2 && parts.headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
+            return Err(problem::LENGTH_TWICE);
+        }
         if parts.headers.len() > options.fields_max {
             return Err(problem::HEAD_TOO_LARGE);
         }
-        if headers::arrive(&mut parts, &self.sender)? == Wish::WebSocket {
+        if headers::arrive(&mut parts, &self.sender, &options.relied_on)? == Wish::WebSocket {
             parts.extensions.insert(self.lodging());
         }
         parts.extensions.insert(self.peer);

@@ -188,6 +188,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
             Stop::Upgrade => {
                 if let Mode::Framed(framing) = std::mem::replace(&mut self.mode, Mode::Gone) {
                     self.mode = Mode::Undecided(framing);
+                    self.shared.set_undecided(true);
                 }
             }
             Stop::Refused(problem) => {
@@ -211,6 +212,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
         if decided && let Mode::Undecided(framing) = std::mem::replace(&mut self.mode, Mode::Gone) {
             self.mode = Mode::Framed(framing);
             self.unchecked = true;
+            self.shared.set_undecided(false);
         }
         decided
     }
@@ -363,6 +365,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<T> {
                 }
                 Mode::Undecided(_) => {
                     if !this.decide() {
+                        // The answer wakes us.
                         return Poll::Pending;
                     }
                 }

@@ -28,6 +28,7 @@ use tower_service::Service;
 pub use shutdown::Shutdown;
 
 use super::framing::Limits;
+use super::headers::ReliedOn;
 use super::{Body, Peer};
 use crate::network::Network;
 use connection::Terms;
@@ -38,13 +39,15 @@ pub(super) use connection::Lodging;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// A target longer than this is not a target; nginx draws the line there, too.
 const REQUEST_LINE_BYTES_MAX: usize = 8 * 1024;
+/// No honest request has more fields, and a map of fields does not hold many times more.
+const FIELDS_AT_MOST: usize = 10_000;
 
 /// The limits of a listener.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
     /// Connections at one time; further ones wait to be accepted.
     pub connections_max: usize,
-    /// Header fields of one request.
+    /// Header fields of one request; never more than 10,000.
     pub fields_max: usize,
     /// Bytes of one request's head.
     pub head_bytes_max: usize,
@@ -64,6 +67,8 @@ pub struct ListenOptions {
     pub resets_max: usize,
     /// Peers that may say who is behind them.
     pub trusted_peers: Vec<Network>,
+    /// Fields that a client cannot have removed by naming them in `Connection`, beside those that are always safe from it.
+    pub relied_on: ReliedOn,
 }
 
 impl Default for ListenOptions {
@@ -80,6 +85,7 @@ impl Default for ListenOptions {
             streams_max: 200,
             resets_max: 20,
             trusted_peers: Vec::new(),
+            relied_on: ReliedOn::default(),
         }
     }
 }
@@ -114,6 +120,7 @@ pub async fn serve<S, B>(
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let options = ListenOptions { fields_max: options.fields_max.min(FIELDS_AT_MOST), ..options };
     let places = Arc::new(Semaphore::new(options.connections_max));
     let terms = Arc::new(Terms { options, tls: tls.map(TlsAcceptor::from), shutdown: shutdown.clone() });
     let mut open = JoinSet::new();

@@ -15,6 +15,7 @@ pub(super) struct Shared {
     calls: AtomicU64,
     answered: AtomicU64,
     tunnel: AtomicBool,
+    undecided: AtomicBool,
     open: AtomicUsize,
     taken: AtomicU64,
     offered: AtomicUsize,
@@ -40,6 +41,15 @@ impl Shared {
             self.tunnel.store(true, Ordering::Release);
         }
         self.answered.fetch_add(1, Ordering::Release);
+    }
+
+    /// Says whether the connection reads nothing more before an answer has decided whether it leaves HTTP.
+    pub(super) fn set_undecided(&self, undecided: bool) {
+        self.undecided.store(undecided, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_undecided(&self) -> bool {
+        self.undecided.load(Ordering::Relaxed)
     }
 
     pub(super) fn answered(&self) -> u64 {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::CertificateError;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -16,12 +17,13 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::exchange::Connection;
+use super::reread::Reread;
 use super::wire::{Socket, Wire};
 use super::{Target, UpstreamOptions};
 use crate::proxy::Body;
 
-/// An answer's head larger than this is malformed.
-const HEAD_BYTES_MAX: usize = 32 * 1024;
+/// A larger head of an answer is not read. More than a record holds: such an answer is passed on, if not kept.
+const HEAD_BYTES_MAX: usize = hapax_core::limits::HEADER_BYTES_MAX + 32 * 1024;
 /// hyper's buffer for reading; more than the largest head.
 const READ_BUFFER_BYTES_MAX: usize = 128 * 1024;
 
@@ -36,6 +38,8 @@ pub(super) enum Connected {
 pub(super) enum Stream {
     Plain(Socket),
     Tls(Box<TlsStream<Socket>>),
+    /// Either of them, with an answer that is read a second time.
+    Reread(Box<Reread>),
 }
 
 /// Connects within the time allowed. The error says why not, in a few words.
@@ -52,10 +56,63 @@ async fn try_connect(target: &Target, options: &UpstreamOptions) -> Result<Conne
     };
     let name = ServerName::try_from(target.host.clone()).map_err(|_| "the upstream's name is no server name")?;
     let stream = TlsConnector::from(Arc::clone(tls)).connect(name, socket).await;
-    let stream = stream.map_err(|_| "the TLS handshake with the upstream failed")?;
+    let stream = stream.map_err(|error| handshake_failure(&error))?;
     let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = Stream::Tls(Box::new(stream));
     if agreed { multiplexed(stream).await } else { one_by_one(stream, wire, options).await }
+}
+
+/// Why a TLS handshake failed, and what to do.
+fn handshake_failure(error: &io::Error) -> &'static str {
+    use rustls::{AlertDescription as Alert, Error};
+    match error.get_ref().and_then(|error| error.downcast_ref::<Error>()) {
+        Some(Error::InvalidCertificate(error)) => bad_certificate(error),
+        Some(Error::InvalidMessage(_)) => {
+            "the upstream does not speak TLS at that port; write http:// in upstream.to, or another port"
+        }
+        Some(
+            Error::PeerIncompatible(_)
+            | Error::AlertReceived(Alert::HandshakeFailure | Alert::ProtocolVersion | Alert::InsufficientSecurity),
+        ) => "the upstream has no version or cipher of TLS in common with hapax; let it speak TLS 1.2 or 1.3",
+        Some(Error::AlertReceived(Alert::UnrecognisedName)) => {
+            "the upstream has no certificate for its name; write a name that it knows in upstream.to"
+        }
+        Some(Error::AlertReceived(_)) => "the upstream ended the TLS handshake with an alert; look into its log",
+        Some(_) => "the TLS handshake with the upstream failed",
+        None => "the upstream closed the connection in the TLS handshake; check that it speaks TLS at that port",
+    }
+}
+
+/// The word in brackets is rustls's own.
+fn bad_certificate(error: &CertificateError) -> &'static str {
+    use CertificateError as Bad;
+    match error {
+        Bad::UnknownIssuer => {
+            "the upstream's certificate is signed by nobody who is trusted (UnknownIssuer); \
+             give its authority's certificate with --upstream-ca"
+        }
+        Bad::NotValidForName | Bad::NotValidForNameContext { .. } => {
+            "the upstream's certificate is for another name (NotValidForName); write one of its names in upstream.to"
+        }
+        Bad::Expired | Bad::ExpiredContext { .. } => "the upstream's certificate has expired (Expired); renew it",
+        Bad::NotValidYet | Bad::NotValidYetContext { .. } => {
+            "the upstream's certificate is not valid yet (NotValidYet); check the clocks of both hosts"
+        }
+        Bad::Revoked => "the upstream's certificate was revoked (Revoked); renew it",
+        Bad::BadSignature => {
+            "the upstream's certificate is signed by another authority of the same name (BadSignature); \
+             give its authority's certificate with --upstream-ca"
+        }
+        // An error of the library below, which has no other name here.
+        Bad::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
+            "the upstream shows an authority's certificate as its own (CaUsedAsEndEntity); \
+             give it one that the authority has signed"
+        }
+        _ => {
+            "the upstream's certificate is not accepted; \
+             check it with a TLS client, and give its authority's with --upstream-ca"
+        }
+    }
 }
 
 /// Tries each address in turn.
@@ -79,10 +136,16 @@ async fn tcp(target: &Target) -> Result<TcpStream, &'static str> {
 }
 
 async fn one_by_one(stream: Stream, wire: Arc<Wire>, options: &UpstreamOptions) -> Result<Connected, &'static str> {
+    let begun = reader().handshake(TokioIo::new(stream)).await;
+    let (sender, driver) = begun.map_err(|_| "the connection did not begin")?;
+    Ok(Connected::Http1(Box::new(Connection::new(sender, driver, wire, options.answer_timeout))))
+}
+
+/// How answers are read. The number of fields is hyper's own limit; see [`reread`](super::reread).
+pub(super) fn reader() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder.max_header_size(HEAD_BYTES_MAX).max_buf_size(READ_BUFFER_BYTES_MAX);
-    let (sender, driver) = builder.handshake(TokioIo::new(stream)).await.map_err(|_| "the connection did not begin")?;
-    Ok(Connected::Http1(Box::new(Connection::new(sender, driver, wire, options.answer_timeout))))
+    builder
 }
 
 async fn multiplexed(stream: Stream) -> Result<Connected, &'static str> {
@@ -103,6 +166,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Stream::Plain(socket) => Pin::new(socket).poll_read(cx, buf),
             Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Reread(reread) => Pin::new(&mut **reread).poll_read(cx, buf),
         }
     }
 }
@@ -112,6 +176,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Plain(socket) => Pin::new(socket).poll_write(cx, bytes),
             Stream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Reread(reread) => Pin::new(&mut **reread).poll_write(cx, bytes),
         }
     }
 
@@ -123,6 +188,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Plain(socket) => Pin::new(socket).poll_write_vectored(cx, slices),
             Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Stream::Reread(reread) => Pin::new(&mut **reread).poll_write_vectored(cx, slices),
         }
     }
 
@@ -130,6 +196,7 @@ impl AsyncWrite for Stream {
         match self {
             Stream::Plain(socket) => socket.is_write_vectored(),
             Stream::Tls(stream) => stream.is_write_vectored(),
+            Stream::Reread(reread) => reread.is_write_vectored(),
         }
     }
 
@@ -137,6 +204,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Plain(socket) => Pin::new(socket).poll_flush(cx),
             Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Reread(reread) => Pin::new(&mut **reread).poll_flush(cx),
         }
     }
 
@@ -144,6 +212,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Plain(socket) => Pin::new(socket).poll_shutdown(cx),
             Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Reread(reread) => Pin::new(&mut **reread).poll_shutdown(cx),
         }
     }
 }

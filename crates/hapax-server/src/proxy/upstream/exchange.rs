@@ -5,6 +5,7 @@
 
 use std::error::Error as _;
 use std::future::poll_fn;
+use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -12,19 +13,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::connect::Stream;
+use super::reread;
 use super::wire::Wire;
 use crate::proxy::{Body, BodyError};
 use hapax::http::BodyTimedOut;
 
 /// Provisional answers and the head of the final one, together; a flood of the former ends here.
-const BYTES_BEFORE_ANSWER_MAX: usize = 64 * 1024;
+const BYTES_BEFORE_ANSWER_MAX: usize = 128 * 1024;
+/// Why an answer was not read.
+const TOO_LARGE: &str = "the upstream's answer has more than 512 header fields, or more than 96 KiB of them";
 
 /// A connection to the upstream.
 pub(super) struct Connection {
@@ -32,6 +36,8 @@ pub(super) struct Connection {
     /// None once it has ended and somebody still waited: a request that it had not taken comes back only when it is dropped.
     driver: Option<http1::Connection<TokioIo<Stream>, Body>>,
     driven_to_end: bool,
+    /// Whether the answer is read a second time; see [`reread`].
+    reread: bool,
     wire: Arc<Wire>,
     timeout: Duration,
     deadline: Instant,
@@ -66,7 +72,7 @@ impl Connection {
     ) -> Self {
         let deadline = Instant::now() + timeout;
         let timer = Box::pin(sleep_until(deadline));
-        Self { sender, driver: Some(driver), driven_to_end: false, wire, timeout, deadline, timer }
+        Self { sender, driver: Some(driver), driven_to_end: false, reread: false, wire, timeout, deadline, timer }
     }
 
     /// Takes a request, sends it once, and waits for the head of the answer. After an error the connection must not be used
@@ -77,27 +83,24 @@ impl Connection {
         self.deadline = Instant::now() + self.timeout;
         self.wire.allow(BYTES_BEFORE_ANSWER_MAX);
         let before = self.wire.written();
+        let is_head = request.method() == Method::HEAD;
         let mut answer = pin!(self.sender.try_send_request(request));
-        let result = poll_fn(|cx| {
-            self.drive(cx);
-            let mut result = answer.as_mut().poll(cx);
-            if result.is_pending() && self.driven_to_end {
-                self.driver = None;
-                result = answer.as_mut().poll(cx);
-            }
-            match result {
-                Poll::Ready(result) => Poll::Ready(Some(result)),
-                Poll::Pending => self.poll_deadline(cx).map(|()| None),
-            }
-        })
-        .await;
+        let result = poll_fn(|cx| self.poll_answer(answer.as_mut(), cx)).await;
         let untouched = self.wire.written() == before;
         let response = match result {
             None if untouched => return Err(Lost::NothingSent("the upstream took nothing of the request in time")),
             None => return Err(Lost::Doubt("the upstream did not answer in time")),
             Some(Err(mut failed)) => {
                 *slot = failed.take_message();
-                return Err(if slot.is_some() { Lost::Unsent } else { lost(&failed.into_error(), untouched) });
+                let error = failed.into_error();
+                if slot.is_some() {
+                    return Err(Lost::Unsent);
+                }
+                if !error.is_parse_too_large() {
+                    return Err(lost(&error, untouched));
+                }
+                drop(error);
+                Box::pin(self.read_again(is_head)).await?
             }
             Some(Ok(response)) => response,
         };
@@ -105,6 +108,39 @@ impl Connection {
         self.wire.allow(usize::MAX);
         check_head(response.headers()).map_err(Lost::Doubt)?;
         Ok(response)
+    }
+
+    /// The answer, or none when its time is over.
+    fn poll_answer<F: Future>(&mut self, mut answer: Pin<&mut F>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
+        self.drive(cx);
+        let mut result = answer.as_mut().poll(cx);
+        if result.is_pending() && self.driven_to_end {
+            self.driver = None;
+            result = answer.poll(cx);
+        }
+        match result {
+            Poll::Ready(result) => Poll::Ready(Some(result)),
+            Poll::Pending => self.poll_deadline(cx).map(|()| None),
+        }
+    }
+
+    /// Reads the head of an answer again that has more fields than hyper reads at first.
+    async fn read_again(&mut self, is_head: bool) -> Result<Response<Incoming>, Lost> {
+        let Some(driver) = self.driver.take() else { return Err(Lost::Doubt(TOO_LARGE)) };
+        let (sender, driver) = reread::again(driver).await.map_err(|_| Lost::Doubt(TOO_LARGE))?;
+        (self.sender, self.driver, self.driven_to_end, self.reread) = (sender, Some(driver), false, true);
+        // It goes nowhere, but whether an answer has a body depends on what it answers.
+        let mut stand_in = Request::new(Body::empty());
+        if is_head {
+            *stand_in.method_mut() = Method::HEAD;
+        }
+        let mut answer = pin!(self.sender.try_send_request(stand_in));
+        match poll_fn(|cx| self.poll_answer(answer.as_mut(), cx)).await {
+            Some(Ok(response)) if response.status() != StatusCode::SWITCHING_PROTOCOLS => Ok(response),
+            Some(Ok(_)) => Err(Lost::Doubt(TOO_LARGE)),
+            Some(Err(failed)) => Err(lost(&failed.into_error(), false)),
+            None => Err(Lost::Doubt("the upstream did not answer in time")),
+        }
     }
 
     /// Does what can be done now.
@@ -153,7 +189,7 @@ impl Connection {
     /// After the whole answer was read: whether the connection can take another request.
     pub(super) fn settle(&mut self, cx: &mut Context<'_>) -> bool {
         self.drive(cx);
-        !self.driven_to_end && self.sender.is_ready()
+        !self.driven_to_end && !self.reread && self.sender.is_ready()
     }
 
     /// Whether the other side is still there and silent.
@@ -180,8 +216,13 @@ fn lost(error: &hyper::Error, untouched: bool) -> Lost {
     if untouched {
         return Lost::NothingSent("the upstream closed the connection before the request");
     }
-    Lost::Doubt(if error.is_parse() {
+    let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    Lost::Doubt(if error.is_parse_too_large() {
+        TOO_LARGE
+    } else if error.is_parse() {
         "the upstream's answer is malformed"
+    } else if cause.is_some_and(|cause| cause.kind() == io::ErrorKind::InvalidData) {
+        "the upstream sent too many provisional answers, or too large ones"
     } else {
         "the upstream closed the connection without an answer"
     })

@@ -9,6 +9,7 @@ mod connect;
 mod exchange;
 mod multiplexed;
 mod pool;
+mod reread;
 mod tunnel;
 mod wire;
 
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hapax::http::Claim;
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
@@ -150,7 +152,9 @@ impl Upstream {
 
     /// Sends a request, at most once. Without a box around it, unlike [`call`](Service::call).
     pub async fn send(&self, mut request: Request<Body>) -> Response<Body> {
-        let lodging = request.extensions_mut().remove::<Lodging>();
+        // What is said in a tunnel cannot be replayed, so a request that is recorded stays HTTP.
+        let lodging =
+            request.extensions_mut().remove::<Lodging>().filter(|_| request.extensions().get::<Claim>().is_none());
         let client = lodging.and_then(|lodging| Some((request.extensions_mut().remove::<OnUpgrade>()?, lodging)));
         // We answered it ourselves, when the body was wanted.
         request.headers_mut().remove(http::header::EXPECT);

@@ -150,6 +150,10 @@ fn lost(error: &hyper::Error) -> Lost {
         Some(error) if error.is_remote() && error.is_go_away() => {
             Lost::NothingSent("the upstream went away before it looked at the request")
         }
+        // h2 says no more of it.
+        Some(error) if error.is_library() && error.reason() == Some(h2::Reason::PROTOCOL_ERROR) => {
+            Lost::Doubt("the upstream's answer is malformed, or has more than 96 KiB of header fields")
+        }
         _ => Lost::Doubt("the upstream ended the stream without an answer"),
     }
 }

@@ -1,0 +1,85 @@
+//! What a service does beside its requests, at the usual pace: lapses are noticed, what has expired is deleted.
+//!
+//! Without it a crash is noticed by the next retry only, and nothing is ever deleted. Every node does it; the swap decides who
+//! was first. Left to others: [`reconcile`](crate::reconcile), which needs somebody to ask, and counting
+//! ([`survey`](crate::survey)).
+
+use std::time::Duration;
+
+use hapax_core::engine::{Engine, Tokens};
+use hapax_core::store::Store;
+pub use tokio_util::sync::CancellationToken;
+
+use crate::{lapse, reap};
+
+/// Between two looks for lapsed leases.
+const SWEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// Between two looks for what has expired.
+const REAP_EVERY: Duration = Duration::from_secs(60);
+
+/// Goes on until the token is cancelled. One task of a process is enough:
+///
+/// ```
+/// # #[cfg(feature = "http")]
+/// # async fn example(layer: hapax::http::IdempotencyLayer<hapax_sqlite::Sqlite>) {
+/// use hapax::background::{self, CancellationToken};
+///
+/// let (engine, ending) = (layer.engine().clone(), CancellationToken::new());
+/// let ended = ending.clone();
+/// let sweeps = tokio::spawn(async move { background::run(&engine, &ended).await });
+/// // When the service ends: first what runs, then this.
+/// layer.drain().await;
+/// ending.cancel();
+/// let _ = sweeps.await;
+/// # }
+/// ```
+pub async fn run<S: Store, T: Tokens>(engine: &Engine<S, T>, ending: &CancellationToken) {
+    tokio::join!(lapse::run(engine, SWEEP_EVERY, ending), reap::run(engine, REAP_EVERY, ending));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokens;
+    use hapax_core::address::{Address, AddressScheme, Key, Scope, Space};
+    use hapax_core::fingerprint::{Fingerprinter, Fingerprints as _, Recipe, Request};
+    use hapax_core::memory::Memory;
+    use hapax_core::record::{Policy, Record, State, Version};
+    use hapax_testkit::clock::FakeClock;
+
+    #[tokio::test(start_paused = true)]
+    async fn lapses_are_noticed_and_what_has_expired_is_deleted() {
+        let clock = FakeClock::default();
+        let engine = Engine::new(Memory::new(clock.clone()), tokens::random as tokens::Random);
+        let (lapsing, expiring) = (address("lapses"), address("expires"));
+        let blank = |state| {
+            let recipe = Recipe::new();
+            let fingerprint = Fingerprinter::new(Request::new("POST", "/pay", b"{}"), &recipe, &[]).unwrap().current();
+            Record::new(Version::from_bytes(tokens::random()), state, fingerprint, Policy::default())
+        };
+        let running = Record { due_in_ms: Some(1), ..blank(State::Running) };
+        let ready = Record { due_in_ms: Some(0), expires_in_ms: Some(1), ..blank(State::Ready) };
+        engine.store().swap(&lapsing, None, &running).await.unwrap();
+        engine.store().swap(&expiring, None, &ready).await.unwrap();
+        clock.advance_ms(2);
+        let ending = CancellationToken::new();
+        let roles = async { run(&engine, &ending).await };
+        let look = async {
+            loop {
+                let (one, other) = (engine.store().get(&lapsing), engine.store().get(&expiring));
+                let (one, other) = (one.await.unwrap().stored, other.await.unwrap().stored);
+                if one.is_some_and(|stored| stored.record.state == State::Unknown) && other.is_none() {
+                    break ending.cancel();
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        tokio::time::timeout(REAP_EVERY * 2, async { tokio::join!(roles, look) }).await.unwrap();
+    }
+
+    fn address(key: &str) -> Address {
+        let (space, scope) = (Space::new("test").unwrap(), Scope::new("alice").unwrap());
+        Address::new(&AddressScheme::default(), &space, &scope, &Key::new(key).unwrap())
+    }
+}
