@@ -4,8 +4,8 @@ use hapax::tokens;
 use hapax_core::address::Address;
 use hapax_core::engine::Engine;
 use hapax_core::journal::Note;
-use hapax_core::record::{State, Stored, Version};
-use hapax_core::store::Entry;
+use hapax_core::record::{AttemptId, Record, State, Version};
+use hapax_core::store::{Entry, Seen, Store as _};
 use hapax_core::transition::{Answer, Event};
 
 use super::direct::Direct;
@@ -17,17 +17,28 @@ use super::{DeskError, refused, said};
 /// Records that one purge may touch: each is written by itself, with its note.
 const PURGE_MAX: usize = 100_000;
 
+/// How often a record is taken up again that was only looked after meanwhile, such as by a probe that asks again later.
+const TRIES_MAX: u32 = 8;
+
 /// A record as it was chosen.
 pub(super) struct Chosen {
     at: Address,
     version: Version,
     state: State,
+    attempt_id: Option<AttemptId>,
+}
+
+impl Chosen {
+    /// Whether that is still what was chosen: nothing began and nothing ended since.
+    fn is_still(&self, record: &Record) -> bool {
+        record.state == self.state && record.attempt_id == self.attempt_id
+    }
 }
 
 impl From<Entry> for Chosen {
     fn from(entry: Entry) -> Self {
         let record = entry.stored.record;
-        Self { at: entry.address, version: record.version, state: record.state }
+        Self { at: entry.address, version: record.version, state: record.state, attempt_id: record.attempt_id }
     }
 }
 
@@ -35,7 +46,7 @@ impl From<Entry> for Chosen {
 enum Purged {
     Done,
     /// It could not be touched.
-    Left(Option<Box<Stored>>),
+    Left(Option<Box<Seen>>),
     /// Somebody changed it after it was chosen.
     MovedOn,
 }
@@ -54,8 +65,8 @@ pub(super) async fn purge(desk: &Direct, request: &PurgeRequest, who: &str) -> R
         match purged {
             Purged::Done if request.allow_rerun && one.state == State::Completed => view.freed += 1,
             Purged::Done => view.tombstones += 1,
-            Purged::Left(stored) if request.id.is_some() && !request.dry_run => {
-                return Err(stored.map_or_else(refused::not_found, |stored| refused::purge(&stored)));
+            Purged::Left(seen) if request.id.is_some() && !request.dry_run => {
+                return Err(seen.map_or_else(refused::not_found, |seen| left(&seen)));
             }
             Purged::MovedOn if request.id.is_some() => {
                 return Err(refused::conflict("the record changed meanwhile; look at it again and repeat"));
@@ -86,14 +97,26 @@ fn foreseen(state: State) -> Purged {
 }
 
 async fn apply(desk: &Direct, one: &Chosen, allow_rerun: bool, note: &Note) -> Result<Purged, DeskError> {
-    let pinned = Pinned { store: desk.store.clone(), version: one.version };
-    let engine = Engine::new(pinned, tokens::random as tokens::Random);
-    match engine.apply_noted(&one.at, &Event::Purge { allow_rerun }, None, note).await {
-        Ok(reply) if reply.answer == Answer::Done => Ok(Purged::Done),
-        Ok(reply) => Ok(Purged::Left(reply.seen.stored.map(Box::new))),
-        Err(error) if has_moved_on(&error) => Ok(Purged::MovedOn),
-        Err(error) => Err(error.into()),
+    let mut version = one.version;
+    for _ in 0..TRIES_MAX {
+        let engine = Engine::new(Pinned { store: desk.store.clone(), version }, tokens::random as tokens::Random);
+        match engine.apply_noted(&one.at, &Event::Purge { allow_rerun }, None, note).await {
+            Ok(reply) if reply.answer == Answer::Done => return Ok(Purged::Done),
+            Ok(reply) => return Ok(Purged::Left(Some(Box::new(reply.seen)))),
+            Err(error) if has_moved_on(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let seen = desk.store.get(&one.at).await?;
+        match seen.stored {
+            Some(stored) if one.is_still(&stored.record) => version = stored.record.version,
+            _ => break,
+        }
     }
+    Ok(Purged::MovedOn)
+}
+
+fn left(seen: &Seen) -> DeskError {
+    seen.stored.as_ref().map_or_else(refused::not_found, |stored| refused::purge(stored, seen.now))
 }
 
 /// A failure in the middle: what was done stays done, and is in the audit log.
@@ -116,5 +139,68 @@ fn check_count(chosen: &[Chosen], expect: Option<u64>) -> Result<(), DeskError> 
             chosen.len()
         ))),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use hapax_core::address::{AddressScheme, Key, Scope, Space};
+    use hapax_core::fingerprint::{Fingerprinter, Fingerprints as _, Recipe, Request};
+    use hapax_core::memory::Memory;
+    use hapax_core::record::Policy;
+    use hapax_sqlite::SystemClock;
+
+    use super::*;
+    use crate::run::store::AnyStore;
+
+    type Rig = (Direct, Engine<AnyStore, tokens::Random>, Address, AttemptId);
+
+    /// A desk, and an attempt of which nobody knows what became of it.
+    async fn setup() -> Rig {
+        let store = AnyStore::Memory(Arc::new(Memory::new(SystemClock)));
+        let parts = (Space::new("http").unwrap(), Scope::new("alice").unwrap(), Key::new("k").unwrap());
+        let at = Address::new(&AddressScheme::default(), &parts.0, &parts.1, &parts.2);
+        let recipe = Recipe::new();
+        let request = Fingerprinter::new(Request::new("POST", "/", b"{}"), &recipe, &[]).unwrap().current();
+        let engine = Engine::new(store.clone(), tokens::random as tokens::Random);
+        let attempt_id = engine.claim(&at, &request, Policy::default()).await.unwrap().attempt_id().unwrap();
+        doubt(&engine, &at, attempt_id).await;
+        (Direct::new(store), engine, at, attempt_id)
+    }
+
+    async fn doubt(engine: &Engine<AnyStore, tokens::Random>, at: &Address, attempt_id: AttemptId) {
+        let doubt = Event::Doubt { attempt_id, error: "cut-off", probe_in_ms: 0 };
+        assert_eq!(engine.apply(at, &doubt, None).await.unwrap().answer, Answer::Done);
+    }
+
+    async fn chosen(desk: &Direct, at: &Address) -> Chosen {
+        let stored = desk.store.get(at).await.unwrap().stored.unwrap();
+        Entry { address: at.clone(), stored }.into()
+    }
+
+    fn note() -> Note {
+        said::note("ana", "purge", "asked to be forgotten", String::new()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_was_only_looked_after_meanwhile_is_purged() {
+        let (desk, engine, at, attempt_id) = setup().await;
+        let one = chosen(&desk, &at).await;
+        engine.apply(&at, &Event::Renew { attempt_id }, None).await.unwrap();
+        doubt(&engine, &at, attempt_id).await;
+        assert_ne!(chosen(&desk, &at).await.version, one.version);
+        assert!(matches!(apply(&desk, &one, false, &note()).await, Ok(Purged::Done)));
+        assert_eq!(chosen(&desk, &at).await.state, State::Expired);
+    }
+
+    #[tokio::test]
+    async fn what_went_on_meanwhile_is_left_alone() {
+        let (desk, engine, at, attempt_id) = setup().await;
+        let one = chosen(&desk, &at).await;
+        engine.apply(&at, &Event::Renew { attempt_id }, None).await.unwrap();
+        assert!(matches!(apply(&desk, &one, false, &note()).await, Ok(Purged::Left(_) | Purged::MovedOn)));
+        assert_eq!(chosen(&desk, &at).await.state, State::Running);
     }
 }
