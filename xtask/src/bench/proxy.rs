@@ -65,6 +65,8 @@ pub(crate) struct Args {
 pub(crate) enum PathName {
     /// A GET, which needs no key.
     PassThrough,
+    /// A POST with a key that was never seen, kept in memory: what a store that costs nothing would give.
+    MemoryFirst,
     /// A POST with a key that was never seen: two durable writes.
     SqliteFirst,
     /// A POST with a key whose answer is recorded.
@@ -78,8 +80,9 @@ pub(crate) enum PathName {
 }
 
 /// The paths whose speed is measured, in the order of the table.
-const FAST_PATHS: [PathName; 5] = [
+const FAST_PATHS: [PathName; 6] = [
     PathName::PassThrough,
+    PathName::MemoryFirst,
     PathName::SqliteFirst,
     PathName::SqliteReplay,
     PathName::PostgresFirst,
@@ -95,7 +98,7 @@ impl PathName {
         match self {
             PathName::PassThrough => Load::Get,
             PathName::SqliteReplay | PathName::PostgresReplay => Load::Replay,
-            PathName::SqliteFirst | PathName::PostgresFirst => Load::First,
+            PathName::MemoryFirst | PathName::SqliteFirst | PathName::PostgresFirst => Load::First,
             PathName::Rss | PathName::Idle => Load::Mixed,
         }
     }
@@ -159,12 +162,16 @@ fn fast_paths(args: &Args, paths: &[PathName], bench: &Bench<'_>, report: &mut R
     let upstream = bench.upstream.address();
     let front = Nginx::in_front_of(&bench.dir.join("front"), upstream);
     let sqlite = Subject::sqlite(bench.program, &bench.dir.join("sqlite"), upstream);
+    let memory = paths
+        .contains(&PathName::MemoryFirst)
+        .then(|| Subject::at(bench.program, &bench.dir.join("memory"), upstream, "memory:"));
     let server = paths.iter().any(|path| path.needs_postgres()).then(|| Server::builder().start());
     let database = server.as_ref().map(Server::fresh_database);
     let postgres =
         database.map(|database| Subject::at(bench.program, &bench.dir.join("postgres"), upstream, &database.url()));
-    let subject = |path: PathName| match &postgres {
-        Some(postgres) if path.needs_postgres() => postgres,
+    let subject = |path: PathName| match (&postgres, &memory) {
+        (Some(postgres), _) if path.needs_postgres() => postgres,
+        (_, Some(memory)) if path == PathName::MemoryFirst => memory,
         _ => &sqlite,
     };
     for path in paths.iter().filter(|path| path.load() == Load::Replay) {

@@ -171,6 +171,7 @@ with a single failed request does not count. All processes share the machine's c
 
 - *pass-through*: a GET, which needs no key.
 - *first*: a POST with a new random key: a durable claim, the upstream, a durable completion, then the answer.
+- *memory-first*: the same with records in memory only, durable nowhere: how far a store that costs next to nothing would get.
 - *replay*: a POST with one of 2,000 recorded keys: the recorded answer, without the upstream, which nginx does ask.
 ";
 
