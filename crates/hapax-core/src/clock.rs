@@ -116,14 +116,17 @@ pub struct StoreTime {
 
 impl StoreTime {
     /// Time for a store that this start of the host has not used yet. `high_water` is the latest stamp it holds: time
-    /// never runs back behind it. A wall clock behind it was stepped back.
+    /// never runs back behind it. `skew_ms` is how far it was from the wall clock then: a clock that was corrected during
+    /// the last start must not make the records older at the next.
     #[must_use]
-    pub fn start(reading: Reading, high_water: Option<Timestamp>) -> Self {
-        let behind_ms = high_water.map_or(0, |mark| mark.as_ms().saturating_sub(reading.wall_ms));
-        let mut time =
-            Self::resume(reading, signed_difference(reading.wall_ms.saturating_add(behind_ms), reading.boot_ms));
-        if behind_ms > CLOCK_STEP_MS_MIN {
-            time.note_step(-to_signed(behind_ms), reading);
+    pub fn start(reading: Reading, high_water: Option<Timestamp>, skew_ms: i64) -> Self {
+        let skew_ms = if skew_ms.unsigned_abs() >= CLOCK_STEP_MS_MIN { skew_ms } else { 0 };
+        let mark_ms = high_water.map_or(0, Timestamp::as_ms);
+        let at_ms = reading.wall_ms.saturating_add_signed(skew_ms).max(mark_ms);
+        let mut time = Self::resume(reading, signed_difference(at_ms, reading.boot_ms));
+        let apart_ms = signed_difference(reading.wall_ms, at_ms);
+        if apart_ms.unsigned_abs() >= CLOCK_STEP_MS_MIN {
+            time.note_step(apart_ms, reading);
         }
         time
     }
@@ -139,6 +142,13 @@ impl StoreTime {
     #[must_use]
     pub fn offset_ms(&self) -> i64 {
         self.offset_ms
+    }
+
+    /// How far this time is from the wall clock, for [`StoreTime::start`] after the host has started anew; negative is
+    /// behind.
+    #[must_use]
+    pub fn skew_ms(&self) -> i64 {
+        self.offset_ms.saturating_sub(self.wall_offset_ms)
     }
 
     /// The time, from a new reading. Notices steps.
@@ -192,7 +202,7 @@ mod tests {
 
     #[test]
     fn follows_both_clocks_while_they_agree() {
-        let mut time = StoreTime::start(START, None);
+        let mut time = StoreTime::start(START, None, 0);
         assert_eq!(time.now(START), Now::steady(Timestamp::from_ms(START.wall_ms)));
         let now = time.now(later(START, 10_000, 10_000));
         assert_eq!(now, Now::steady(Timestamp::from_ms(START.wall_ms + 10_000)));
@@ -201,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_step_forward_moves_nothing_and_pauses() {
-        let mut time = StoreTime::start(START, None);
+        let mut time = StoreTime::start(START, None, 0);
         let stepped = later(START, HOUR_MS as i64, 10);
         assert_eq!(time.now(stepped), Now { at: Timestamp::from_ms(START.wall_ms + 10), paused: true });
         assert_eq!(time.health(), ClockHealth { stepped_by_ms: HOUR_MS as i64 - 10, paused: true });
@@ -212,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_step_back_moves_nothing_and_pauses() {
-        let mut time = StoreTime::start(START, None);
+        let mut time = StoreTime::start(START, None, 0);
         let now = time.now(later(START, -(HOUR_MS as i64), 10));
         assert_eq!(now, Now { at: Timestamp::from_ms(START.wall_ms + 10), paused: true });
         assert_eq!(time.health().stepped_by_ms, -(HOUR_MS as i64) - 10);
@@ -220,7 +230,7 @@ mod tests {
 
     #[test]
     fn slow_slewing_is_not_a_step() {
-        let mut time = StoreTime::start(START, None);
+        let mut time = StoreTime::start(START, None, 0);
         let mut reading = START;
         for _ in 0..1_000 {
             reading = later(reading, 1_000 + 1, 1_000);
@@ -231,14 +241,28 @@ mod tests {
     #[test]
     fn a_host_started_with_its_clock_behind_the_records_goes_on_from_the_records() {
         let mark = Timestamp::from_ms(START.wall_ms + HOUR_MS);
-        let mut time = StoreTime::start(START, Some(mark));
+        let mut time = StoreTime::start(START, Some(mark), 0);
         assert_eq!(time.now(START), Now { at: mark, paused: true });
         assert_eq!(time.health().stepped_by_ms, -(HOUR_MS as i64));
     }
 
     #[test]
+    fn a_correction_of_the_clock_is_remembered_when_the_host_starts_anew() {
+        let mut time = StoreTime::start(START, None, 0);
+        let corrected = later(START, HOUR_MS as i64, 10);
+        let before = time.now(corrected).at;
+        assert_eq!(time.skew_ms(), 10 - HOUR_MS as i64);
+        let started = Reading { wall_ms: corrected.wall_ms + 90_000, boot_ms: 7 };
+        let mut anew = StoreTime::start(started, Some(before), time.skew_ms());
+        let expected = Timestamp::from_ms(before.as_ms() + 90_000);
+        assert_eq!(anew.now(started), Now { at: expected, paused: true }, "no key comes free early");
+        assert_eq!(anew.health().stepped_by_ms, HOUR_MS as i64 - 10);
+        assert_eq!(StoreTime::start(started, Some(before), 999).skew_ms(), 0, "what slewing explains is forgotten");
+    }
+
+    #[test]
     fn a_second_process_of_the_same_start_has_the_same_time_whatever_the_wall_clock_says() {
-        let first = StoreTime::start(START, None);
+        let first = StoreTime::start(START, None, 0);
         let stepped = later(START, HOUR_MS as i64, 500);
         let mut second = StoreTime::resume(stepped, first.offset_ms());
         assert_eq!(second.now(stepped).at, Timestamp::from_ms(START.wall_ms + 500));

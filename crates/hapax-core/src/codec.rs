@@ -73,17 +73,17 @@ pub struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// The record of a row that was looked up by an address. Where the row names the same address, its id is not worked
-    /// out again.
+    /// The record of a row that was looked up by an address. A row that names another one was not meant, however whole it
+    /// is: it may be another caller's.
     ///
     /// # Errors
-    /// As for [`decode`].
+    /// As for [`decode`], and if the row stands for another address.
     pub fn decode_at(&self, at: &Address) -> Result<Stored, DecodeError> {
         let parts = [at.scheme().as_str(), at.space().as_str(), at.scope().as_str(), at.key().as_str()];
         if self.id == at.id().as_bytes() && self.address == parts {
             return decode_stored(at.id(), self);
         }
-        decode(self).map(|(_, stored)| stored)
+        Err(DecodeError::Damaged("address"))
     }
 }
 

@@ -234,9 +234,7 @@ impl<S: Store, T: Tokens> Engine<S, T> {
                 written.in_doubt = true;
                 self.store.get(at).await.map(Swap::Lost).map_err(|_| error)
             }
-            Err(error) if error.kind == ErrorKind::Unavailable && written.in_doubt => {
-                Err(StoreError { kind: ErrorKind::Ambiguous, ..error })
-            }
+            Err(error) if written.in_doubt => Err(StoreError { kind: ErrorKind::Ambiguous, ..error }),
             reply => reply,
         }
     }

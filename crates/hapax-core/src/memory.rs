@@ -38,7 +38,7 @@ impl fmt::Debug for Memory {
 impl Memory {
     /// An empty store with that clock.
     pub fn new(clock: impl Clock + 'static) -> Self {
-        let time = StoreTime::start(clock.read(), None);
+        let time = StoreTime::start(clock.read(), None, 0);
         let shelf = Shelf { time, places: HashMap::new(), entries: BTreeMap::new(), next_place: 0, notes: Vec::new() };
         Self { clock: Arc::new(clock), shelf: Arc::new(Mutex::new(shelf)) }
     }

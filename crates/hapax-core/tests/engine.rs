@@ -319,8 +319,10 @@ mod over_a_script {
 
     #[test]
     fn once_a_write_is_in_doubt_no_later_failure_says_that_nothing_was_written() {
-        let played = play_claim([AMBIGUOUS, Stands(NOTHING), Fails(ErrorKind::Unavailable)]);
-        played.fails("swap", ErrorKind::Ambiguous, &["swap", "get", "swap"]);
+        for kind in [ErrorKind::Unavailable, ErrorKind::Unsuitable, ErrorKind::Damaged] {
+            let played = play_claim([AMBIGUOUS, Stands(NOTHING), Fails(kind)]);
+            played.fails("swap", ErrorKind::Ambiguous, &["swap", "get", "swap"]);
+        }
         let script = (0..SWAP_TRIES_MAX).flat_map(|_| [AMBIGUOUS, Stands(NOTHING)]);
         let played = play_claim(script);
         let calls = ["swap", "get"].repeat(SWAP_TRIES_MAX as usize);

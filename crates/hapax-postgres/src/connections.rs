@@ -122,6 +122,11 @@ impl Connections {
         Ok(Connection { object: Some(object), prepares, limit, owed: false })
     }
 
+    /// Closes the connections that nobody uses: the next ones are checked anew.
+    pub(crate) fn close_idle(&self) {
+        self.pool.retain(|_, _| false);
+    }
+
     fn named(&self, error: StoreError) -> StoreError {
         StoreError { message: format!("{}: {}", self.target, error.message), ..error }
     }
@@ -214,9 +219,15 @@ impl Connection {
         answer.unwrap_or(Err(Refusal::Unanswered))
     }
 
-    /// The driver's client, for setting up the schema.
+    /// The driver's client, for whoever needs more than one statement. Until [`settled`](Self::settled) an answer may be owed.
     pub(crate) fn client(&mut self) -> Option<&mut ClientWrapper> {
+        self.owed = true;
         self.object.as_deref_mut()
+    }
+
+    /// Everything that was sent to the client has been answered.
+    pub(crate) fn settled(&mut self) {
+        self.owed = false;
     }
 }
 

@@ -38,6 +38,7 @@ impl Journal for Postgres {
         let swapped = timeout(limit, swap_and_keep(&self.shared, &tx, &write, note)).await;
         let swapped = swapped.map_err(|_| failure::unanswered_read("swap"))??;
         commit(&self.shared, tx, "swap").await?;
+        connection.settled();
         Ok(swapped)
     }
 
@@ -49,6 +50,7 @@ impl Journal for Postgres {
         let kept = timeout(self.shared.statement_timeout, keep(&tx, &self.shared.schema, note, None)).await;
         let at_ms = kept.map_err(|_| failure::unanswered_read("note"))??;
         commit(&self.shared, tx, "note").await?;
+        connection.settled();
         Ok(Now { at: moment(at_ms), ..self.shared.clock.heard(sent, at_ms) })
     }
 

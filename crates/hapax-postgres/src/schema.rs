@@ -54,7 +54,9 @@ pub(crate) async fn prepare(connection: &mut Connection, schema: &str, existing:
         Ok(name)
     };
     // Only started again by an open, which starts from what it finds.
-    timeout(MIGRATION_TIME_MAX, migrated).await.map_err(|_| failure::unanswered_read("migrate"))?
+    let name = timeout(MIGRATION_TIME_MAX, migrated).await.map_err(|_| failure::unanswered_read("migrate"))??;
+    connection.settled();
+    Ok(name)
 }
 
 async fn migrate(tx: &Transaction<'_>, schema: &str, existing: bool) -> Result<String, StoreError> {

@@ -198,7 +198,11 @@ impl Store for Postgres {
         let answer =
             connection.query(&Question::new(suitable::LOOK, [])).await.map_err(|refusal| refusal.of_read("health"))?;
         let server = suitable::read(&answer);
-        self.shared.connections.check(&server).map_err(|reason| failure::unsuitable("health", reason))?;
+        if let Err(reason) = self.shared.connections.check(&server) {
+            // What was a good server when they were opened must not be written to any longer.
+            self.shared.connections.close_idle();
+            return Err(failure::unsuitable("health", reason));
+        }
         let asked = suitable::name_of_store(&self.shared.schema);
         let answer = connection.query(&Question::new(&asked, [])).await.map_err(|refusal| refusal.of_read("health"))?;
         suitable::check_store(&answer, self.shared.connections.store_name())

@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use hapax_core::clock::Timestamp;
@@ -13,10 +13,14 @@ use hapax_core::record::State;
 use hapax_core::store::{ErrorKind, StoreError};
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
+use crate::whereabouts::identity_of;
 use crate::{failure, schema};
 
 /// How the names of files end that SQLite keeps beside a file.
 const PARTS: [&str; 3] = ["-wal", "-shm", "-journal"];
+
+const NOT_OWN: &str = "this is not a file of hapax's own, or was copied without the log (-wal) beside it; copy a store with \
+                       `hapax store backup`, and back up an application's file by its own means";
 
 /// What a file holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +81,7 @@ pub(crate) fn open_own(path: &Path, flags: OpenFlags) -> Result<Connection, Stor
     connection.busy_timeout(std::time::Duration::from_secs(5)).map_err(failed)?;
     let owner: i32 = connection.query_row("PRAGMA application_id", [], |row| row.get(0)).map_err(failed)?;
     if owner != schema::APPLICATION_ID {
-        return Err(refused("open", path, "this is not a file of hapax's own; back up and restore it by other means"));
+        return Err(refused("open", path, NOT_OWN));
     }
     Ok(connection)
 }
@@ -181,8 +185,7 @@ pub(crate) fn sync_directory_of(path: &Path) -> Result<(), StoreError> {
 }
 
 pub(crate) fn is_same_file(one: &Path, other: &Path) -> bool {
-    let identity = |path: &Path| std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
-    identity(one).is_some() && identity(one) == identity(other)
+    identity_of(one).is_some() && identity_of(one) == identity_of(other)
 }
 
 /// Whether that is one of the files that SQLite keeps beside the store, or would be: by its name, or by whatever else leads

@@ -128,6 +128,12 @@ impl Checkpointer {
         }
     }
 
+    /// Leaves nothing in the log, unless somebody still reads there.
+    pub(crate) fn fold(&mut self, connection: &Connection) {
+        checkpoint(connection, "TRUNCATE");
+        self.begin_anew();
+    }
+
     /// A store that is closed leaves no log behind.
     pub(crate) fn finish(&mut self, connection: &Connection) {
         self.orders = None;

@@ -47,6 +47,7 @@ mod restore;
 mod rows;
 mod schema;
 mod store;
+mod whereabouts;
 mod writer;
 
 pub use backup::{Contents, back_up, inspect};

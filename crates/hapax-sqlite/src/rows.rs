@@ -141,7 +141,7 @@ impl<'c> Swaps<'c> {
     fn update(&mut self, write: &Write, expect: &Version, now: Timestamp) -> rusqlite::Result<bool> {
         let replace = "UPDATE hapax_record
              SET version = ?3, state = ?4, stamped_at = ?5, due_at = ?6, reap_at = ?7, data = ?8
-             WHERE seq = (SELECT seq FROM hapax_place WHERE id = ?1) AND version = ?2";
+             WHERE seq = (SELECT seq FROM hapax_place WHERE id = ?1) AND version = ?2 AND id = ?1";
         let changed = prepared(&mut self.replace, self.connection, replace)?.execute(params![
             write.at.id().as_bytes(),
             expect.as_bytes(),
@@ -183,13 +183,13 @@ pub(crate) fn find_at(connection: &Connection, at: &Address) -> rusqlite::Result
 const FIND: &str = "SELECT id, scheme, space, scope, key, version, state, stamped_at, due_at, reap_at, data
      FROM hapax_record WHERE seq = (SELECT seq FROM hapax_place WHERE id = ?1)";
 
-/// Deletes what may be deleted, oldest first.
+/// Records that cannot be read and stand in the way of a reap; behind more of them nothing is deleted until a person looks.
+const REAP_DAMAGED_MAX: u32 = 1_000;
+
+/// Deletes what may be deleted, oldest first. The column only says where to look: a record that was altered stays, since
+/// its key would come free.
 pub(crate) fn reap(connection: &Connection, limit: u32, now: Timestamp) -> rusqlite::Result<u32> {
-    let mut select =
-        connection.prepare_cached("SELECT seq, id FROM hapax_record WHERE reap_at <= ?1 ORDER BY reap_at LIMIT ?2")?;
-    let expired: Vec<(i64, Vec<u8>)> = select
-        .query_map(params![codec::column(Some(now)), limit], |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect::<rusqlite::Result<_>>()?;
+    let expired = expired(connection, limit, now)?;
     let mut forget = connection.prepare_cached("DELETE FROM hapax_place WHERE id = ?1")?;
     let mut delete = connection.prepare_cached("DELETE FROM hapax_record WHERE seq = ?1")?;
     for (seq, id) in &expired {
@@ -198,6 +198,25 @@ pub(crate) fn reap(connection: &Connection, limit: u32, now: Timestamp) -> rusql
         delete.execute([seq])?;
     }
     Ok(u32::try_from(expired.len()).unwrap_or(u32::MAX))
+}
+
+/// Where the oldest records are that may be deleted, and their ids.
+fn expired(connection: &Connection, limit: u32, now: Timestamp) -> rusqlite::Result<Vec<(i64, Vec<u8>)>> {
+    let mut select = connection.prepare_cached(
+        "SELECT seq, id, scheme, space, scope, key, version, state, stamped_at, due_at, reap_at, data
+         FROM hapax_record WHERE reap_at <= ?1 ORDER BY reap_at LIMIT ?2",
+    )?;
+    let mut found = select.query(params![codec::column(Some(now)), limit.saturating_add(REAP_DAMAGED_MAX)])?;
+    let mut expired = Vec::new();
+    while expired.len() < limit as usize
+        && let Some(row) = found.next()?
+    {
+        let raw = borrowed(row, 1);
+        if codec::decode(&raw).is_ok() {
+            expired.push((row.get(0)?, raw.id.to_vec()));
+        }
+    }
+    Ok(expired)
 }
 
 /// Reads the columns of [`COLUMNS`], beginning at `first`.

@@ -151,7 +151,8 @@ fn migrate(tx: &Transaction<'_>, options: &Options) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The time of this file: continued within one start of the host, else begun anew behind nothing it holds.
+/// The time of this file: continued within one start of the host, else begun anew behind nothing it holds. Always commits:
+/// what a process left in the log when it was killed may not be on the disk, and is before anybody is told of it.
 pub(crate) fn begin_time(connection: &mut Connection, clock: &dyn Clock) -> Result<StoreTime, StoreError> {
     let mut begin = || {
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -159,12 +160,17 @@ pub(crate) fn begin_time(connection: &mut Connection, clock: &dyn Clock) -> Resu
             tx.query_row("SELECT value FROM hapax_meta WHERE name = 'boot'", [], |row| row.get(0)).optional()?;
         let offset_ms = read_number(&tx, "offset_ms")?;
         let this_boot = clock.boot_id();
-        if let Some(offset_ms) = offset_ms.filter(|_| boot.as_ref() == Some(&this_boot)) {
-            return Ok(StoreTime::resume(clock.read(), offset_ms));
-        }
-        let mark = read_number(&tx, "high_water")?.and_then(|mark| u64::try_from(mark).ok()).map(Timestamp::from_ms);
-        let time = StoreTime::start(clock.read(), mark);
+        let time = match offset_ms.filter(|_| boot.as_ref() == Some(&this_boot)) {
+            Some(offset_ms) => StoreTime::resume(clock.read(), offset_ms),
+            None => {
+                let mark = read_number(&tx, "high_water")?.and_then(|mark| u64::try_from(mark).ok());
+                let skew_ms = read_number(&tx, "skew_ms")?.unwrap_or(0);
+                StoreTime::start(clock.read(), mark.map(Timestamp::from_ms), skew_ms)
+            }
+        };
         tx.execute("INSERT OR REPLACE INTO hapax_meta (name, value) VALUES ('boot', ?1)", [&this_boot])?;
+        // SQLite writes no page that stays as it was.
+        tx.execute("INSERT OR REPLACE INTO hapax_meta (name, value) VALUES ('opened', randomblob(16))", [])?;
         write_number(&tx, "offset_ms", time.offset_ms())?;
         tx.commit()?;
         Ok(time)
@@ -172,9 +178,10 @@ pub(crate) fn begin_time(connection: &mut Connection, clock: &dyn Clock) -> Resu
     begin().map_err(|error| failure::of_statement("open", error))
 }
 
-/// Remembers how far time has come, inside the writer's transaction.
-pub(crate) fn keep_high_water(connection: &Connection, now: Timestamp) -> rusqlite::Result<()> {
-    write_number(connection, "high_water", i64::try_from(now.as_ms()).unwrap_or(i64::MAX))
+/// Remembers how far time has come, and how far it is from the wall clock, inside the writer's transaction.
+pub(crate) fn keep_high_water(connection: &Connection, now: Timestamp, skew_ms: i64) -> rusqlite::Result<()> {
+    write_number(connection, "high_water", i64::try_from(now.as_ms()).unwrap_or(i64::MAX))?;
+    write_number(connection, "skew_ms", skew_ms)
 }
 
 fn read_number(connection: &Connection, name: &str) -> rusqlite::Result<Option<i64>> {

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hapax_core::address::Address;
@@ -20,6 +19,7 @@ use crate::options::Options;
 use crate::reader::{Question, Reader};
 use crate::recent::{LOOKERS, Recent};
 use crate::rows::{Swaps, Write};
+use crate::whereabouts::Whereabouts;
 use crate::writer::{Broken, Job, REAP_SLICE_MIN, SharedTime, Writer};
 use crate::{failure, schema};
 
@@ -38,19 +38,14 @@ pub struct Sqlite {
     time: Arc<SharedTime>,
     recent: Arc<Recent>,
     broken: Arc<Broken>,
-    file: Arc<File>,
-}
-
-/// Which file it is, so that it is noticed if somebody moves another one into its place.
-struct File {
-    path: PathBuf,
-    name: Vec<u8>,
-    identity: Option<(u64, u64)>,
+    whereabouts: Arc<Whereabouts>,
+    /// What the file calls itself, wherever it is.
+    name: Arc<[u8]>,
 }
 
 impl fmt::Debug for Sqlite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sqlite").field("path", &self.file.path).finish_non_exhaustive()
+        f.debug_struct("Sqlite").field("path", &self.whereabouts.path()).finish_non_exhaustive()
     }
 }
 
@@ -84,6 +79,7 @@ impl Sqlite {
         let checkpointer = Checkpointer::start(schema::connect(options)?).map_err(no_thread)?;
         checkpointer.watch(&mut connection).map_err(|error| failure::of_statement("open", error))?;
         let broken = Arc::<Broken>::default();
+        let whereabouts = Arc::new(Whereabouts::of(&options.path));
         let writer = Writer {
             connection,
             time: Arc::clone(&time),
@@ -92,14 +88,25 @@ impl Sqlite {
             reaping: VecDeque::new(),
             reap_slice: REAP_SLICE_MIN,
             noting: Vec::new(),
+            folding: Vec::new(),
             high_water_ms: 0,
             broken: Arc::clone(&broken),
+            whereabouts: Arc::clone(&whereabouts),
         };
         spawn("hapax-writer", move || writer.run())?;
-        let identity = identity_of(&options.path);
-        let file = Arc::new(File { path: options.path.clone(), name, identity });
         let lookers = (0..LOOKERS).map(|_| schema::connect(options)).collect::<Result<_, _>>()?;
-        Ok(Self { jobs, questions, time, recent: Arc::new(Recent::new(lookers)), broken, file })
+        let recent = Arc::new(Recent::new(lookers));
+        Ok(Self { jobs, questions, time, recent, broken, whereabouts, name: name.into() })
+    }
+
+    /// Moves the log into the file, so that the file is whole by itself: for the end of a process, and whoever copies the
+    /// file then. What another process still reads stays in the log.
+    pub async fn fold_log(&self) {
+        let (reply, answer) = oneshot::channel();
+        // A store that has stopped has nothing to move.
+        if self.jobs.send(Job::Fold { reply }).await.is_ok() {
+            let _ = answer.await;
+        }
     }
 
     /// Swaps inside the caller's own transaction, so that completion and the caller's data commit together or not at
@@ -179,7 +186,7 @@ impl Sqlite {
         let name: Result<Vec<u8>, _> = connection
             .prepare_cached("SELECT value FROM hapax_meta WHERE name = 'store'")
             .and_then(|mut select| select.query_row([], |row| row.get(0)));
-        if name.ok().as_ref() != Some(&self.file.name) {
+        if name.ok().as_deref() != Some(&*self.name) {
             return unsuitable("the transaction is not on this store's file; open both on the same file");
         }
         let level: i64 = connection
@@ -275,19 +282,11 @@ impl Store for Sqlite {
         if self.broken.is_set() || self.jobs.is_closed() {
             return Err(failure::stopped("health"));
         }
-        if identity_of(&self.file.path) != self.file.identity {
-            let message = format!("{}: the file was moved or replaced while in use; restart", self.file.path.display());
-            return Err(StoreError::new("health", ErrorKind::Unsuitable, message));
-        }
+        self.whereabouts.check("health")?;
         self.scan(&Scan { limit: 1, ..Scan::default() }).await.map_err(|error| StoreError { op: "health", ..error })?;
         let clock = self.time.time.lock().unwrap_or_else(PoisonError::into_inner).health();
         Ok(Health { durability: Durability::Disk, clock })
     }
-}
-
-fn identity_of(path: &std::path::Path) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StoreError> {

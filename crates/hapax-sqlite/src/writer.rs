@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::checkpoint::Checkpointer;
 use crate::rows::{self, Swaps, Write, Written};
+use crate::whereabouts::Whereabouts;
 use crate::{failure, notes, schema};
 
 /// Swaps in one transaction. More would make the first of them wait without making the commit cheaper.
@@ -36,9 +37,22 @@ const REAP_SLICE_MS: u64 = 3;
 const HIGH_WATER_EVERY_MS: u64 = 1_000;
 
 pub(crate) enum Job {
-    Swap { write: Write, reply: oneshot::Sender<Result<(Written, Now), StoreError>> },
-    Reap { limit: u32, reply: oneshot::Sender<Result<u32, StoreError>> },
-    Note { note: Box<Note>, reply: oneshot::Sender<Result<Now, StoreError>> },
+    Swap {
+        write: Write,
+        reply: oneshot::Sender<Result<(Written, Now), StoreError>>,
+    },
+    Reap {
+        limit: u32,
+        reply: oneshot::Sender<Result<u32, StoreError>>,
+    },
+    Note {
+        note: Box<Note>,
+        reply: oneshot::Sender<Result<Now, StoreError>>,
+    },
+    /// Move the whole log into the file.
+    Fold {
+        reply: oneshot::Sender<()>,
+    },
 }
 
 /// Store time, read by writer and readers alike.
@@ -51,6 +65,10 @@ impl SharedTime {
     pub(crate) fn now(&self) -> Now {
         let reading = self.clock.read();
         self.time.lock().unwrap_or_else(PoisonError::into_inner).now(reading)
+    }
+
+    fn skew_ms(&self) -> i64 {
+        self.time.lock().unwrap_or_else(PoisonError::into_inner).skew_ms()
     }
 }
 
@@ -77,8 +95,10 @@ pub(crate) struct Writer {
     pub(crate) reaping: VecDeque<Reaping>,
     pub(crate) reap_slice: u32,
     pub(crate) noting: Vec<Noting>,
+    pub(crate) folding: Vec<oneshot::Sender<()>>,
     pub(crate) high_water_ms: u64,
     pub(crate) broken: Arc<Broken>,
+    pub(crate) whereabouts: Arc<Whereabouts>,
 }
 
 pub(crate) struct Reaping {
@@ -105,6 +125,10 @@ impl Writer {
                 self.reap_slice(reaping);
             }
             self.checkpointer.after_commit(&self.connection);
+            for reply in std::mem::take(&mut self.folding) {
+                self.checkpointer.fold(&self.connection);
+                let _ = reply.send(());
+            }
         }
         self.checkpointer.finish(&self.connection);
     }
@@ -141,12 +165,37 @@ impl Writer {
                 self.noting.push((note, reply));
                 0
             }
+            Job::Fold { reply } => {
+                self.folding.push(reply);
+                0
+            }
         }
     }
 
     fn write(&mut self, batch: Vec<Waiting>) {
         metrics::histogram!("hapax_batch_rows", "store" => "sqlite").record(batch.len() as f64);
-        match self.transaction(|connection, now| {
+        match self.write_together(&batch) {
+            Ok((written, now)) => {
+                for ((_, reply), written) in batch.into_iter().zip(written) {
+                    // A caller that has gone away no longer needs the answer; the write stands.
+                    let _ = reply.send(Ok((written, now)));
+                }
+            }
+            // One that meets a damaged page must not fail the others.
+            Err(error) if error.kind == ErrorKind::Damaged && batch.len() > 1 => {
+                batch.into_iter().for_each(|one| self.write(vec![one]));
+            }
+            Err(error) => {
+                let mut cause = Some(error);
+                for (_, reply) in batch {
+                    let _ = reply.send(Err(share(&mut cause)));
+                }
+            }
+        }
+    }
+
+    fn write_together(&mut self, batch: &[Waiting]) -> Result<(Vec<Written>, Now), StoreError> {
+        self.transaction(|connection, now| {
             let mut swaps = Swaps::new(connection);
             let writes = batch.iter().map(|(write, _)| swaps.swap(write, now.at));
             let written = writes.collect::<rusqlite::Result<Vec<_>>>()?;
@@ -156,20 +205,7 @@ impl Writer {
                 write.state
             ))));
             Ok(written)
-        }) {
-            Ok((written, now)) => {
-                for ((_, reply), written) in batch.into_iter().zip(written) {
-                    // A caller that has gone away no longer needs the answer; the write stands.
-                    let _ = reply.send(Ok((written, now)));
-                }
-            }
-            Err(error) => {
-                let mut cause = Some(error);
-                for (_, reply) in batch {
-                    let _ = reply.send(Err(share(&mut cause)));
-                }
-            }
-        }
+        })
     }
 
     fn reap_slice(&mut self, mut reaping: Reaping) {
@@ -203,13 +239,14 @@ impl Writer {
         if self.broken.is_set() {
             return Err(failure::stopped("swap"));
         }
+        self.whereabouts.check("swap")?;
         let connection = &self.connection;
         connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| failure::of_statement("swap", error))?;
         let now = self.time.now();
         let keep_mark = now.at.as_ms() >= self.high_water_ms + HIGH_WATER_EVERY_MS;
         let worked = work(connection, now).and_then(|done| {
             if keep_mark && connection.total_changes() > 0 {
-                schema::keep_high_water(connection, now.at)?;
+                schema::keep_high_water(connection, now.at, self.time.skew_ms())?;
             }
             Ok(done)
         });

@@ -188,20 +188,6 @@ fn an_over_long_key_is_refused_before_it_reaches_the_store() {
 }
 
 #[tokio::test]
-async fn a_file_moved_away_while_in_use_is_noticed() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("hapax.db");
-    let store = Sqlite::open(&Options::new(&path)).unwrap();
-    store.health().await.unwrap();
-    std::fs::rename(&path, dir.path().join("moved.db")).unwrap();
-    std::fs::write(&path, b"").unwrap();
-    let error = store.health().await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Unsuitable);
-    let expected = "the file was moved or replaced while in use; restart";
-    assert_eq!(message(&error), format!("health: {}: {expected}", path.display()));
-}
-
-#[tokio::test]
 async fn a_transaction_of_somebody_else_held_too_long_is_an_error_and_no_guess() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hapax.db");

@@ -58,6 +58,22 @@ async fn a_host_started_with_its_clock_behind_goes_on_from_the_records() {
 }
 
 #[tokio::test]
+async fn a_clock_that_was_corrected_frees_no_key_when_the_host_starts_anew() {
+    let (dir, clock) = (tempfile::tempdir().unwrap(), FakeClock::default());
+    let before = engine(open(dir.path(), &clock));
+    clock.step_ms(25 * HOUR_MS);
+    clock.advance_ms(CLOCK_SETTLE_MS);
+    claim_and_complete(&before, "done").await;
+    drop(before);
+    clock.reboot_ms(60_000);
+    let after = engine(open(dir.path(), &clock));
+    assert_eq!(claim(&after, "done").await.answer, Answer::Replay, "it was done a minute ago");
+    clock.advance_ms(CLOCK_SETTLE_MS);
+    assert_eq!(claim(&after, "done").await.answer, Answer::Replay, "also when the clock is trusted again");
+    assert_eq!(after.store().health().await.unwrap().clock.stepped_by_ms, 25 * HOUR_MS);
+}
+
+#[tokio::test]
 async fn a_host_that_was_off_for_an_hour_knows_it() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), FakeClock::default());
     let before = engine(open(dir.path(), &clock));
