@@ -1,4 +1,4 @@
-//! Answers that are passed on as they come, and leave their key free: not before they have come to their end.
+//! Answers that are passed on as they come: what they mean for their key is recorded when they have come to their end.
 
 #![cfg(feature = "axum")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
@@ -156,17 +156,59 @@ async fn a_failure_that_is_cut_short_is_unknown() {
 }
 
 #[tokio::test]
-async fn a_failure_that_nobody_reads_to_its_end_is_unknown() {
-    let (store, sender) = (Fickle::default(), Sender::new(500, EVENTS));
+async fn a_success_that_streams_is_recorded_at_its_end() {
+    let (store, sender) = (Fickle::default(), Sender::new(200, EVENTS));
+    let app = sender.app(layer(&store));
+    let mut body = open(&app).await;
+    sender.say(Ok("one"));
+    assert_eq!(read(&mut body).await.as_deref(), Some("one"));
+    assert_eq!((retry(&app).await, only_state(&store).await), (in_progress(), State::Running));
+    sender.end();
+    assert_eq!(read(&mut body).await, None);
+    assert_eq!((retry(&app).await, sender.runs()), ((409, "answer-not-kept".to_owned()), 1));
+}
+
+#[tokio::test]
+async fn a_success_that_is_cut_short_is_unknown() {
+    let (store, sender) = (Fickle::default(), Sender::new(200, EVENTS));
     let layer = layer(&store);
     let app = sender.app(layer.clone());
     let mut body = open(&app).await;
     sender.say(Ok("one"));
     read(&mut body).await;
-    drop(body);
+    sender.say(Err(io::Error::other("cut")));
+    assert!(body.frame().await.unwrap().is_err());
     layer.drain().await;
-    assert_eq!((retry(&app).await, only_state(&store).await), (unknown(), State::Unknown));
-    assert_eq!(sender.runs(), 1);
+    assert_eq!((retry(&app).await, sender.runs()), (unknown(), 1));
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_within_a_stream_cancels_nothing() {
+    for (status, state) in [(200, State::Completed), (500, State::Ready)] {
+        let (store, sender) = (Fickle::default(), Sender::new(status, EVENTS));
+        let layer = layer(&store);
+        let app = sender.app(layer.clone());
+        let mut body = open(&app).await;
+        sender.say(Ok("one"));
+        read(&mut body).await;
+        drop(body);
+        // The service goes on as if somebody listened.
+        sender.say(Ok("two"));
+        assert_eq!((retry(&app).await, only_state(&store).await), (in_progress(), State::Running));
+        sender.end();
+        layer.drain().await;
+        assert_eq!((only_state(&store).await, sender.runs()), (state, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_without_an_end_that_nobody_reads_is_unknown_after_a_while() {
+    let (store, sender) = (Fickle::default(), Sender::new(200, EVENTS));
+    let layer = layer(&store);
+    let app = sender.app(layer.clone());
+    drop(open(&app).await);
+    layer.drain().await;
+    assert_eq!((retry(&app).await, sender.runs()), (unknown(), 1));
 }
 
 #[tokio::test]

@@ -34,9 +34,9 @@ pub struct Policy {
     pub lease: Duration,
     /// What that means for the key.
     pub on_lapse: OnLapse,
-    /// What a complete 500, 503 or other 5xx answer means, except 502 and 504.
+    /// What a complete 500 or 503 answer means.
     pub on_server_error: Meaning,
-    /// What a complete 502 or 504 answer means.
+    /// What a complete 502, 504 or any other answer from 500 on means.
     pub on_gateway_error: Meaning,
     /// What a panic in a handler means.
     pub on_panic: OnPanic,

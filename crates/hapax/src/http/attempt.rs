@@ -13,6 +13,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use hapax_core::address::Address;
 use hapax_core::engine::{EngineError, Reply};
+use hapax_core::limits::CLOCK_SETTLE_MS;
 use hapax_core::record::{AttemptId, Body as Recorded, Label, Outcome, State};
 use hapax_core::store::{ErrorKind, Seen, Store};
 use hapax_core::transition::{Answer, Event};
@@ -34,8 +35,17 @@ use crate::observe;
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LAST: Duration = Duration::from_secs(2);
 
+/// A lease is renewed at least so often, however long it is: while the store does not trust its clock nothing lapses, and
+/// every attempt that lives must be heard of before it trusts it again.
+const RENEWAL_MS_MAX: u64 = CLOCK_SETTLE_MS / 3;
+
 /// How often a claim that is not in the store is looked for: a write that was cut off arrives soon or never.
 const GIVE_BACK_LOOKS_MAX: usize = 5;
+
+/// How long to wait before a lease of that length is renewed.
+fn renewal_pause(lease_ms: u64) -> Duration {
+    Duration::from_millis((lease_ms / 3).clamp(1, RENEWAL_MS_MAX))
+}
 
 /// How an attempt ended.
 #[derive(Debug)]
@@ -135,7 +145,7 @@ impl<S: Store + 'static> Attempt<S> {
     /// Does the work, records its end, and says what the client gets.
     pub(crate) async fn run<B, E>(self: Arc<Self>, work: impl Future<Output = Result<Response<B>, E>>) -> Answered<B>
     where
-        B: Body<Data = Bytes>,
+        B: Body<Data = Bytes> + Send + 'static,
     {
         let _in_flight = observe::Gauge::in_flight();
         let begun = Instant::now();
@@ -154,7 +164,7 @@ impl<S: Store + 'static> Attempt<S> {
         }
     }
 
-    async fn end_with<B: Body<Data = Bytes>>(
+    async fn end_with<B: Body<Data = Bytes> + Send + 'static>(
         self: &Arc<Self>,
         mut head: http::response::Parts,
         captured: Captured<B>,
@@ -163,26 +173,29 @@ impl<S: Store + 'static> Attempt<S> {
         let (then, why) = meaning::of(head.status, happened, &self.route);
         let (body, whole) = match captured {
             Captured::Broken => return self.end_in_doubt("answer-cut-off", StatusCode::GATEWAY_TIMEOUT).await,
-            Captured::Whole(bytes, trailers) => (AnswerBody::with_trailers(bytes.clone(), trailers), Some(bytes)),
-            // Only a complete answer frees a key, unless somebody knows that nothing was done.
-            Captured::TooLarge(begun, rest) if then == Then::Ready && happened.is_none() => {
-                let watch = self.follow(End::Fail { error: why, retry_in_ms: meaning::retry_in_ms(&head.headers) });
+            Captured::Whole(bytes, trailers) => (AnswerBody::with_trailers(bytes.clone(), trailers), bytes),
+            // Only a complete answer says what became of the request, and this one is complete when its end has come.
+            Captured::TooLarge(begun, rest) => {
+                let watch = self.follow(self.end_of(&head, None, then, why));
                 let body = AnswerBody::followed(begun, rest, capture::announced(&head.headers), watch);
                 return Ok(Response::from_parts(head, body));
             }
-            Captured::TooLarge(begun, rest) => (AnswerBody::begun(begun, rest), None),
         };
-        let end = match then {
+        self.record(self.end_of(&head, Some(&whole), then, why)).await?;
+        hapax_core::failpoint!(async "completion-durable");
+        Ok(Response::from_parts(head, body))
+    }
+
+    /// The end that an answer means. Without its body, only that there was one is kept.
+    fn end_of(&self, head: &http::response::Parts, whole: Option<&Bytes>, then: Then, why: String) -> End {
+        match then {
             Then::Ready => End::Fail { error: why, retry_in_ms: meaning::retry_in_ms(&head.headers) },
             Then::Unknown => End::Doubt { error: why },
             Then::Completed => End::Complete {
-                outcome: Arc::new(capture::outcome(&head, whole.as_ref(), &self.route)),
-                labels: self.fitting(capture::labels(&self.route.labels, true, whole.as_deref().unwrap_or_default())),
+                outcome: Arc::new(capture::outcome(head, whole, &self.route)),
+                labels: self.fitting(capture::labels(&self.route.labels, true, whole.map_or(&[], |whole| whole))),
             },
-        };
-        self.record(end).await?;
-        hapax_core::failpoint!(async "completion-durable");
-        Ok(Response::from_parts(head, body))
+        }
     }
 
     /// As many of an answer's labels as there is room for beside the claim's, the first ones.
@@ -196,7 +209,7 @@ impl<S: Store + 'static> Attempt<S> {
     }
 
     /// Keeps the lease while an answer passes through, and records that end once it has come to its own. One that breaks
-    /// off, or whose client goes away, leaves a doubt.
+    /// off leaves a doubt.
     fn follow(self: &Arc<Self>, end: End) -> Watch {
         let (watch, Watcher { ended, recorded }) = followed::watch();
         let attempt = Arc::clone(self);
@@ -231,7 +244,7 @@ impl<S: Store + 'static> Attempt<S> {
 
     /// Lengthens the lease for as long as the work takes.
     async fn while_renewing<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
-        let pause = Duration::from_millis((self.route.policy.lease_ms / 3).max(1));
+        let pause = renewal_pause(self.route.policy.lease_ms);
         let mut work = std::pin::pin!(work);
         if let Ok(done) = timeout(pause, &mut work).await {
             return done;

@@ -9,7 +9,7 @@ use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use crate::http::followed::{Followed, Watch, longer};
+use crate::http::followed::{Followed, Watch};
 
 pin_project! {
     /// The body of an answer of the layer. `B` is the body of the service behind it.
@@ -28,9 +28,7 @@ pin_project! {
         Whole { bytes: Option<Bytes>, trailers: Option<HeaderMap> },
         // As the service sends it.
         Passed { #[pin] body: B },
-        // Read up to some point, and from there on as the service sends it.
-        Begun { begun: VecDeque<Bytes>, rest: Pin<Box<B>> },
-        // The same, and somebody wants to know whether it comes to its end.
+        // Read up to some point, and from there on as the service sends it; somebody wants to know whether it comes to its end.
         Followed { followed: Box<Followed<B>> },
     }
 }
@@ -49,15 +47,14 @@ impl<B> AnswerBody<B> {
     pub(crate) fn passed(body: B) -> Self {
         Self { kind: Kind::Passed { body } }
     }
-
-    pub(crate) fn begun(begun: VecDeque<Bytes>, rest: Pin<Box<B>>) -> Self {
-        Self { kind: Kind::Begun { begun, rest } }
-    }
 }
 
 impl<B: Body<Data = Bytes>> AnswerBody<B> {
     /// `announced`: the length that the head gives.
-    pub(crate) fn followed(begun: VecDeque<Bytes>, rest: Pin<Box<B>>, announced: Option<u64>, watch: Watch) -> Self {
+    pub(crate) fn followed(begun: VecDeque<Bytes>, rest: Pin<Box<B>>, announced: Option<u64>, watch: Watch) -> Self
+    where
+        B: Send + 'static,
+    {
         Self { kind: Kind::Followed { followed: Box::new(Followed::new(begun, rest, announced, watch)) } }
     }
 }
@@ -73,10 +70,6 @@ impl<B: Body<Data = Bytes>> Body for AnswerBody<B> {
                 Poll::Ready(data.or_else(|| trailers.take().map(Frame::trailers)).map(Ok))
             }
             Parts::Passed { body } => body.poll_frame(cx),
-            Parts::Begun { begun, rest } => match begun.pop_front() {
-                Some(bytes) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
-                None => rest.as_mut().poll_frame(cx),
-            },
             Parts::Followed { followed } => followed.poll_frame(cx),
         }
     }
@@ -85,7 +78,6 @@ impl<B: Body<Data = Bytes>> Body for AnswerBody<B> {
         match &self.kind {
             Kind::Whole { bytes, trailers } => bytes.is_none() && trailers.is_none(),
             Kind::Passed { body } => body.is_end_stream(),
-            Kind::Begun { begun, rest } => begun.is_empty() && rest.is_end_stream(),
             Kind::Followed { followed } => followed.is_end_stream(),
         }
     }
@@ -98,10 +90,6 @@ impl<B: Body<Data = Bytes>> Body for AnswerBody<B> {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
             Kind::Passed { body } => body.size_hint(),
-            Kind::Begun { begun, rest } => {
-                let read = begun.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
-                longer(&rest.size_hint(), read)
-            }
             Kind::Followed { followed } => followed.size_hint(),
         }
     }

@@ -1,8 +1,8 @@
 //! From an answer to what is recorded of it.
 //!
 //! An answer is read whole before it is recorded, and recorded before anybody sees it. One that is too large, or a stream
-//! without an end, is passed on and recorded as "not kept": a retry learns that it happened, and it never runs again. Where
-//! it would leave the key free, it does so at its end: see [`followed`](crate::http::followed).
+//! without an end, is passed on and recorded at its end, as "not kept": a retry learns that it happened, and it never runs
+//! again. See [`followed`](crate::http::followed).
 
 use std::collections::VecDeque;
 use std::pin::Pin;

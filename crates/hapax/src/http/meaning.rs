@@ -1,7 +1,8 @@
 //! What an answer of the service behind means for the key.
 //!
-//! A complete answer below 500 is final, except those that say "not now". An error of the service itself is what the
-//! route says; an error of something in between is unknown by default, because it may have lost a success.
+//! A complete answer below 500 is final, except those that say "not now". An error of the service itself, which is 500 or
+//! 503, is what the route says; any other one above may be of something in between, and is unknown by default, because that
+//! may have lost a success.
 
 use std::time::Duration;
 
@@ -39,8 +40,8 @@ pub(crate) fn of(status: StatusCode, happened: Option<Happened>, route: &Route) 
     }
     let then = match status {
         status if route.not_stored.contains(&status) => Then::Ready,
-        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => route.on_gateway_error,
-        status if status.is_server_error() => route.on_server_error,
+        StatusCode::INTERNAL_SERVER_ERROR | StatusCode::SERVICE_UNAVAILABLE => route.on_server_error,
+        status if status.as_u16() >= 500 => route.on_gateway_error,
         _ => Then::Completed,
     };
     (then, format!("status-{}", status.as_u16()))
@@ -72,7 +73,7 @@ mod tests {
         for status in [401, 408, 425, 429, 500, 503] {
             assert_eq!(then(status), Then::Ready, "{status}");
         }
-        for status in [502, 504] {
+        for status in [501, 502, 504, 505, 507, 520, 524, 599, 600, 999] {
             assert_eq!(then(status), Then::Unknown, "{status}");
         }
     }

@@ -95,9 +95,9 @@ pub struct Route {
     pub mode: Mode,
     /// What is frozen with a record: lease, retention, what a lapse means.
     pub policy: Policy,
-    /// After a complete 500 or 503, or another error of the service itself.
+    /// After a complete 500 or 503: an error of the service itself.
     pub on_server_error: Then,
-    /// After a complete 502 or 504: somebody in between may have lost a success.
+    /// After a complete 502, 504 or any other status from 500 on: somebody in between may have lost a success.
     pub on_gateway_error: Then,
     /// After a panic of the handler.
     pub on_panic: Then,
@@ -291,7 +291,7 @@ impl Route {
         with_mode => mode: Mode;
         /// What a complete 500 or 503 means.
         with_on_server_error => on_server_error: Then;
-        /// What a complete 502 or 504 means.
+        /// What a complete 502, 504 or any other status from 500 on means.
         with_on_gateway_error => on_gateway_error: Then;
         /// What a panic of the handler means.
         with_on_panic => on_panic: Then;

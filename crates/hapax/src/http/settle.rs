@@ -114,7 +114,7 @@ where
     S: Store + 'static,
     I: Service<Request<ReqBody>, Response = Response<ResBody>>,
     ReqBody: From<Bytes>,
-    ResBody: Body<Data = Bytes>,
+    ResBody: Body<Data = Bytes> + Send + 'static,
 {
     let attempt_id = AttemptId::from_bytes(tokens::random());
     hapax_core::failpoint!(async "before-claim");
@@ -343,7 +343,7 @@ where
     S: Store + 'static,
     I: Service<Request<ReqBody>, Response = Response<ResBody>>,
     ReqBody: From<Bytes>,
-    ResBody: Body<Data = Bytes>,
+    ResBody: Body<Data = Bytes> + Send + 'static,
 {
     hapax_core::failpoint!(async "claim-durable");
     let Call { mut parts, body, route, .. } = call;
