@@ -225,6 +225,11 @@ impl Connection {
         self.object.as_deref_mut()
     }
 
+    /// Does not go back to the pool.
+    pub(crate) fn close(mut self) {
+        self.owed = true;
+    }
+
     /// Everything that was sent to the client has been answered.
     pub(crate) fn settled(&mut self) {
         self.owed = false;

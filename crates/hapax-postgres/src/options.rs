@@ -124,7 +124,7 @@ impl Options {
     }
 
     /// A server whose commits no standby confirms (`synchronous_standby_names`) is refused, on each new connection and by
-    /// `health()`: what it has acknowledged goes with its disk.
+    /// `health()`, which also closes the connections at rest: what it has acknowledged goes with its disk.
     #[must_use]
     pub fn with_standby_required(mut self) -> Self {
         self.standby_required = true;

@@ -201,6 +201,7 @@ impl Store for Postgres {
         if let Err(reason) = self.shared.connections.check(&server) {
             // What was a good server when they were opened must not be written to any longer.
             self.shared.connections.close_idle();
+            connection.close();
             return Err(failure::unsuitable("health", reason));
         }
         let asked = suitable::name_of_store(&self.shared.schema);

@@ -143,6 +143,8 @@ async fn a_synchronous_standby_makes_a_store_replicated() {
         "health: no standby confirms what is committed, and one is required; set synchronous_standby_names, or say that \
          this is a single node (`store.single_node`)"
     );
+    let error = strict.swap(&address("not-confirmed"), None, &running()).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Unsuitable, "the connections that were good are not used any more: {error}");
     let error = Postgres::open(&Options::new(database.url()).with_standby_required()).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unsuitable);
     assert!(error.to_string().contains(": no standby confirms what is committed, and one is required;"), "{error}");

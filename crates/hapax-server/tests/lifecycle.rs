@@ -73,6 +73,38 @@ fn sigterm_finishes_records_and_answers_what_runs(kept: Kept) {
     node.ledger.assert_never("new");
 }
 
+#[test]
+fn an_end_leaves_the_file_whole_and_a_start_says_whether_it_is_new() {
+    let mut node = start(Kept::Sqlite);
+    assert!(node.hapax.stdout().contains("; new: no key is known yet)"), "{}", node.hapax.stdout());
+    let first = node.send(&pay("k"));
+    assert_eq!(node.hapax.terminate(), Some(0));
+    // As somebody moves a store by hand, without the files beside it.
+    let copy = node.hapax.dir().join("copy.db");
+    std::fs::copy(node.hapax.dir().join("hapax.db"), &copy).unwrap();
+    let moved = builder(&node.ledger, None).with_store(&format!("sqlite:{}", copy.display())).start();
+    let retry = pay("k").send(moved.address());
+    assert_eq!((retry.is_replay(), retry.body), (true, first.body));
+    assert!(!moved.stdout().contains("new:"), "{}", moved.stdout());
+    node.ledger.assert_once("k");
+}
+
+#[test]
+fn without_its_file_a_node_claims_nothing_until_the_file_is_back() {
+    let node = start(Kept::Sqlite);
+    node.send(&pay("before"));
+    let at = |name: &str| node.hapax.dir().join(name);
+    std::fs::rename(at("hapax.db"), at("moved.db")).unwrap();
+    for _ in 0..3 {
+        assert_eq!(refused(&node.send(&pay("meanwhile"))), (503, "store-unavailable".into()));
+    }
+    node.ledger.assert_never("meanwhile");
+    assert!(node.hapax.ask_admin("/readyz?verbose").text().contains("put it back"));
+    std::fs::rename(at("moved.db"), at("hapax.db")).unwrap();
+    until("it goes on", AT_ONCE, || node.send(&pay("meanwhile")).status == 201);
+    node.ledger.assert_once("meanwhile");
+}
+
 fn sigterm_ends_an_idle_process_at_once(kept: Kept) {
     let mut node = start(kept);
     node.send(&pay("k"));

@@ -16,7 +16,7 @@ const NAME: &str = "addresses";
 pub(super) struct Remembered {
     /// Goes into digests of credentials.
     pub(super) salt: [u8; 32],
-    /// How addresses are made; empty until [`confirm`] has been called once.
+    /// How addresses are made; empty until [`confirm`] has been called once: then no node has used the store yet.
     pub(super) scheme: String,
 }
 

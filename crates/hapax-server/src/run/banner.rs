@@ -7,10 +7,11 @@ use hapax::http::IDEMPOTENCY_KEY;
 
 use crate::config::{Config, Mode, Policy, ScopeKind, without_query};
 use crate::run::example::{Example, titled};
-use crate::run::store::AnyStore;
+use crate::run::node::Node;
 
 /// The text, with the addresses that were bound.
-pub(super) fn text(config: &Config, store: &AnyStore, from: SocketAddr, admin: Option<SocketAddr>) -> String {
+pub(super) fn text(node: &Node, from: SocketAddr, admin: Option<SocketAddr>) -> String {
+    let Node { config, store, is_new, .. } = node;
     let scheme = if config.server.tls.is_some() { "https" } else { "http" };
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
@@ -21,7 +22,8 @@ pub(super) fn text(config: &Config, store: &AnyStore, from: SocketAddr, admin: O
     line("upstream", &config.upstream.to.to_string());
     line("protects", &protects(config));
     line("callers", &callers(config));
-    line("records", &format!("{} ({})", config.store.backend.shown(), store.durability().1));
+    let age = if *is_new { "; new: no key is known yet" } else { "" };
+    line("records", &format!("{} ({}{age})", config.store.backend.shown(), store.durability().1));
     match admin {
         Some(admin) => line("admin", &format!("on http://{admin} (/readyz, /metrics)")),
         None => line("admin", "off"),

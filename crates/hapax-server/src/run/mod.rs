@@ -34,9 +34,11 @@ pub mod store;
 use std::io::{ErrorKind, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hapax_core::store::StoreError;
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::time::timeout;
 
 use crate::config::{Config, Sources};
 use crate::proxy::Shutdown;
@@ -51,6 +53,9 @@ use signals::{Signal, Signals};
 /// Connections that wait to be accepted; the system may allow fewer. With the usual 128, clients that all come at once (a
 /// load balancer's, after a restart) find the queue full, and Linux resets some of them.
 const ACCEPT_QUEUE_MAX: u32 = 4096;
+
+/// How long the end of a process may take for leaving its store in one piece.
+const FOLD_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Why the proxy did not start.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +131,7 @@ pub async fn proxy(config: Config, prepared: Prepared, sources: Sources) -> Resu
     let shutdown = Shutdown::new();
     let serving = node.serve(listener, shutdown.clone())?;
     let end_admin = node.serve_admin(admin_listener, metrics);
-    announce(&banner::text(&node.config, &node.store, addresses.0, addresses.1));
+    announce(&banner::text(&node, addresses.0, addresses.1));
     let notify = Arc::new(Notify::from_env());
     notify.ready("serving");
     let background = node.start_background();
@@ -138,6 +143,10 @@ pub async fn proxy(config: Config, prepared: Prepared, sources: Sources) -> Resu
     let ended = node.end(&mut signals, &shutdown, serving).await;
     watchdog.abort();
     end_admin.cancel();
+    if ended == Ended::Complete {
+        // Whoever needs the log for longer leaves it where it is.
+        let _ = timeout(FOLD_TIME_MAX, node.store.fold_log()).await;
+    }
     Ok(ended)
 }
 

@@ -48,6 +48,8 @@ const ANSWERS_AT_HAND: Duration = Duration::from_secs(1);
 pub(super) struct Node {
     pub(super) config: Config,
     pub(super) store: AnyStore,
+    /// Whether no node has used the store before: it knows no keys.
+    pub(super) is_new: bool,
     sources: Sources,
     salt: [u8; 32],
     /// How addresses of records are made, which no reload changes.
@@ -79,6 +81,7 @@ impl Node {
             return Err(StartError::OtherAddresses { ours, theirs });
         }
         let addresses = AddressScheme::new(&format!("1;{}", scopes.scheme())).map_err(other)?;
+        let is_new = remembered.scheme.is_empty();
         let doorkeeper = Arc::new(Doorkeeper {
             rates: Rates::new(),
             breaker: Breaker::new(config.store.breaker_failures.get(), config.store.breaker_pause),
@@ -93,6 +96,7 @@ impl Node {
             current: Mutex::new(config.clone()),
             config,
             store,
+            is_new,
             sources,
             salt: remembered.salt,
             scheme: ours,
@@ -108,6 +112,9 @@ impl Node {
         background::look_for_fence(&node.layer).await?;
         // Keys of tokens are fetched in advance; where that fails, the first request tries again.
         tokio::spawn(async move { scopes.warm().await });
+        if node.is_new {
+            tracing::info!(store = node.store.name(), "the store is new: no key is known yet");
+        }
         for warning in node.config.warnings() {
             tracing::warn!("{warning}");
         }
@@ -200,7 +207,7 @@ impl Node {
             restart.push("what addresses depend on");
         }
         if !restart.is_empty() {
-            return Err(vec![format!("these settings need a restart: {}", restart.join(", "))]);
+            return Err(vec![format!("these settings need a restart: {}; restart, or undo them", restart.join(", "))]);
         }
         let scopes = Arc::new(scopes.with_keys_of(&self.scopes.load()));
         let settings = self.settings(&new, Arc::clone(&scopes)).map_err(|error| vec![error.to_string()])?;

@@ -59,6 +59,13 @@ impl AnyStore {
         }
     }
 
+    /// Leaves what it holds in one piece, for whoever copies it when the process has ended.
+    pub async fn fold_log(&self) {
+        if let Self::Sqlite(store) = self {
+            store.fold_log().await;
+        }
+    }
+
     /// Its name in metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {

@@ -424,3 +424,16 @@ impl Drop for Renewing {
         self.0.abort();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_of_any_length_is_renewed_before_a_pause_of_the_clock_ends() {
+        assert_eq!(renewal_pause(30_000), Duration::from_secs(10));
+        assert_eq!(renewal_pause(10 * 60_000), Duration::from_secs(20));
+        assert_eq!(renewal_pause(0), Duration::from_millis(1));
+        assert!(3 * RENEWAL_MS_MAX <= CLOCK_SETTLE_MS);
+    }
+}

@@ -473,7 +473,7 @@ fn not_running(after: Duration) -> Refusal {
 fn undecided() -> Refusal {
     Refusal::new(
         Problem::OutcomeUnknown,
-        "an earlier request with this key may or may not have been carried out, and this is being found out; \
+        "an earlier request with this key may or may not have been carried out, and nobody knows yet; \
          nothing is run meanwhile; send the same request again later",
     )
     .with_retry_after(UNKNOWN_RETRY_AFTER)
