@@ -34,6 +34,10 @@ fn with_no_node_running_a_lease_that_ended_is_noticed_by_whoever_resolves(kept: 
     assert_eq!((code, told.contains("attempt 1 under a lease until")), (4, true), "{told}");
     let purge = ["keys", "purge", "k", "--reason", "x"];
     until("the lease ends", SOON, || text(&hapax(&node, &purge).stderr).contains("and no node has noticed"));
+    let shown = said(&node, &["keys", "show", "k"]);
+    assert!(shown.contains("\nremark          lease ended 20") && shown.contains("; no node has noticed\n"), "{shown}");
+    assert!(said(&node, &["keys", "list"]).contains("lease ended 20"));
+    assert!(said(&node, &["status"]).contains("\nrunning   1, 1 of them past its lease\n"));
     let (code, told) = failed(&node, &["keys", "resolve", "k", "--happened", "--attempt", "2", "--reason", "x"]);
     assert_eq!((code, told.contains("attempt 2 was meant")), (4, true), "{told}");
     assert!(json(&node, &["audit"])["notes"].as_array().unwrap().is_empty(), "nothing was changed");
