@@ -21,6 +21,7 @@ use std::io::{self, BufRead, Read};
 
 use http::HeaderName;
 
+use line::Parsed;
 pub use report::{Endpoint, Finding, Report, RouteHits};
 
 /// Endpoints told apart. A scanner makes up paths without end; what comes later is only counted.
@@ -129,20 +130,22 @@ impl<'r, M: Fn(&str, &str) -> Option<(usize, Keys)>> Audit<'r, M> {
         Ok(())
     }
 
-    /// Takes one line. Empty lines and lines that begin with `#` are passed over.
+    /// Takes one line. Empty lines, lines that begin with `#` and what else hapax's own log tells are passed over.
     pub fn line(&mut self, line: &[u8]) {
         self.lines += 1;
         let line = line.trim_ascii();
         if line.is_empty() || line.starts_with(b"#") {
             return;
         }
-        let parsed = if line.len() > LINE_BYTES_MAX { None } else { line::parse(line, self.key_headers) };
+        let is_too_long = line.len() > LINE_BYTES_MAX;
+        let parsed = if is_too_long { Parsed::Malformed } else { line::parse(line, self.key_headers) };
         match &parsed {
-            Some(request) => {
+            Parsed::Own => {}
+            Parsed::Request(request) => {
                 self.requests += 1;
                 self.see(&request.seen());
             }
-            None => {
+            Parsed::Malformed => {
                 self.malformed += 1;
                 if self.malformed_first.len() < MALFORMED_SHOWN {
                     self.malformed_first.push(self.lines);

@@ -74,6 +74,9 @@ pub struct RoutesArgs {
     /// How to print: text, json
     #[arg(long, value_enum, value_name = "FORM", default_value_t = Output::Text, hide_possible_values = true)]
     pub output: Output,
+    /// The flags of the proxy that say what holds for a request.
+    #[command(flatten)]
+    pub policy: PolicyFlags,
     /// The configuration [default: hapax.toml]
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -109,21 +112,9 @@ pub struct Flags {
     /// sqlite:FILE, postgres:... [default: sqlite:hapax.db]
     #[arg(long, value_name = "URL")]
     pub store: Option<String>,
-    /// Whose key it is
-    #[arg(long, value_name = "KIND", help = "credential[:NAME], header:NAME, jwt, ask, single")]
-    pub scope: Vec<String>,
-    /// Requests without a credential share one scope
-    #[arg(long)]
-    pub anonymous: bool,
-    /// required or optional [default: required]
-    #[arg(long, value_enum, value_name = "NEED", hide_possible_values = true)]
-    pub keys: Option<KeysFlag>,
-    /// Refuse and replay nothing; only count and log
-    #[arg(long)]
-    pub observe: bool,
-    /// Answer as ietf or as stripe does [default: ietf]
-    #[arg(long, value_name = "NAME")]
-    pub dialect: Option<String>,
+    /// What holds for a request.
+    #[command(flatten)]
+    pub policy: PolicyFlags,
     /// For operators, or "off" [default: 127.0.0.1:9180]
     #[arg(long, value_name = "ADDRESS")]
     pub admin: Option<String>,
@@ -144,6 +135,26 @@ pub struct Flags {
     pub config: Option<PathBuf>,
 }
 
+/// The flags that say what holds for a request. `hapax routes` takes them too, so that it judges by what the proxy does.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PolicyFlags {
+    /// Whose key it is
+    #[arg(long, value_name = "KIND", help = "credential[:NAME], header:NAME, jwt, ask, single")]
+    pub scope: Vec<String>,
+    /// Requests without a credential share one scope
+    #[arg(long)]
+    pub anonymous: bool,
+    /// required or optional [default: required]
+    #[arg(long, value_enum, value_name = "NEED", hide_possible_values = true)]
+    pub keys: Option<KeysFlag>,
+    /// Refuse and replay nothing; only count and log
+    #[arg(long)]
+    pub observe: bool,
+    /// Answer as ietf or as stripe does [default: ietf]
+    #[arg(long, value_name = "NAME")]
+    pub dialect: Option<String>,
+}
+
 impl Flags {
     /// What a configuration is made from, with that environment.
     #[must_use]
@@ -160,17 +171,18 @@ impl Flags {
 
     /// The flags that set a key.
     fn values(&self) -> Vec<FlagValue> {
-        let required = self.keys.map(|keys| (keys == KeysFlag::Required).to_string());
-        let scope = (!self.scope.is_empty()).then(|| self.scope.join(","));
+        let policy = &self.policy;
+        let required = policy.keys.map(|keys| (keys == KeysFlag::Required).to_string());
+        let scope = (!policy.scope.is_empty()).then(|| policy.scope.join(","));
         let all = [
             ("--to", "upstream.to", self.to.clone()),
             ("--from", "server.from", self.from.clone()),
             ("--store", "store.url", self.store.clone()),
             ("--scope", "scope", scope),
-            ("--anonymous", "anonymous", self.anonymous.then(|| "true".to_owned())),
+            ("--anonymous", "anonymous", policy.anonymous.then(|| "true".to_owned())),
             ("--keys", "defaults.required", required),
-            ("--observe", "mode", self.observe.then(|| "observe".to_owned())),
-            ("--dialect", "dialect", self.dialect.clone()),
+            ("--observe", "mode", policy.observe.then(|| "observe".to_owned())),
+            ("--dialect", "dialect", policy.dialect.clone()),
             ("--admin", "admin.from", self.admin.clone()),
             ("--tls-cert", "server.tls_cert", self.tls_cert.clone()),
             ("--tls-key", "server.tls_key", self.tls_key.clone()),
@@ -185,7 +197,7 @@ impl RoutesArgs {
     /// What a configuration is made from. No upstream is needed: nothing is forwarded.
     #[must_use]
     pub fn sources(&self, environment: Vec<(String, String)>) -> Sources {
-        let flags = Flags { config: self.config.clone(), ..Flags::default() };
+        let flags = Flags { config: self.config.clone(), policy: self.policy.clone(), ..Flags::default() };
         Sources { without_upstream: true, ..flags.sources(environment) }
     }
 }

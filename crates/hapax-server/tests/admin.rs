@@ -432,6 +432,14 @@ fn what_can_begin_at_zero_does() {
 }
 
 #[test]
+fn a_fresh_node_shows_every_refusal_and_every_reason_to_pass() {
+    let rendered = recorded(metrics::begin).render();
+    for row in ["hapax_refused_total{reason=\"key-missing\"} 0", "hapax_passed_through_total{why=\"no-key\"} 0"] {
+        assert!(rendered.contains(row), "{row}: {rendered}");
+    }
+}
+
+#[test]
 fn the_breaker_shows_in_its_gauge() {
     let handle = recorded(|| {
         metrics::begin();

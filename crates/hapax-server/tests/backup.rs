@@ -171,6 +171,30 @@ fn a_restore_keeps_the_old_file_and_replays_what_the_backup_holds() {
 }
 
 #[test]
+fn a_broken_configuration_is_no_reason_to_go_without_a_backup() {
+    let node = start(Kept::Sqlite);
+    assert_eq!(node.send(&pay("k-1")).status, 201);
+    std::fs::write(node.hapax.dir().join("hapax.toml"), "[routes\n").unwrap();
+    fails(node.hapax.dir(), &["backup", "copy.db"], 2, "hapax.toml:1: not TOML");
+    done(node.hapax.dir(), &["backup", "copy.db", "--store", "sqlite:hapax.db"]);
+    // How long a fence stands is in the file.
+    let restore = ["restore", "copy.db", "--store", "sqlite:other.db"];
+    fails(node.hapax.dir(), &restore, 2, "hapax.toml:1: not TOML");
+}
+
+#[test]
+fn a_store_is_restored_twice_within_a_second() {
+    let mut node = start(Kept::Sqlite);
+    assert_eq!(node.send(&pay("k-1")).status, 201);
+    done(node.hapax.dir(), &["backup", "copy.db"]);
+    node.hapax.kill_9();
+    for _ in 0..3 {
+        done(node.hapax.dir(), &["restore", "copy.db"]);
+    }
+    assert_eq!(files(&node, "before-restore").len(), 3, "each old file is kept");
+}
+
+#[test]
 fn what_is_no_sound_backup_of_hapax_is_refused_and_the_store_stays_as_it_was() {
     let mut node = start(Kept::Sqlite);
     for number in 0..40 {

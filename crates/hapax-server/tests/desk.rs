@@ -81,6 +81,8 @@ on_every_store! {
     only_what_is_uncertain_can_be_resolved
     a_stale_view_changes_nothing
     a_key_that_several_callers_have_must_be_named_with_its_scope
+    what_is_enforced_goes_before_what_was_only_observed
+    a_wrong_verdict_says_what_frees_its_key_and_what_does_not
     a_record_is_named_by_its_label
     a_label_is_found_although_some_key_contains_its_text
     what_is_said_is_checked_first
@@ -453,6 +455,48 @@ async fn one_that_cannot_be_read_is_named_where_it_may_be_meant() {
     assert!(rig.say(&by_key("k-1", Some("alice"))).await.unwrap().0);
 }
 
+async fn what_is_enforced_goes_before_what_was_only_observed(rig: Rig) {
+    let observed = address("http-observed", "alice", "k-1");
+    rig.claim(&observed, &[]).await;
+    let by_key = |scope: Option<&str>| ResolutionRequest {
+        id: None,
+        key: Some("k-1".to_owned()),
+        scope: scope.map(str::to_owned),
+        ..said("", "happened")
+    };
+    let (kind, message) = refused(rig.say(&by_key(None)).await);
+    assert_eq!((kind, message.contains("the record is running")), (DeskErrorKind::Conflict, true), "the only one");
+    let enforced = rig.unknown("alice", "k-1", &[]).await;
+    assert!(rig.say(&by_key(None)).await.unwrap().0);
+    assert!(!rig.say(&by_key(Some("alice"))).await.unwrap().0, "the same one");
+    assert_eq!(rig.desk.show(&enforced, false).await.unwrap().state, "completed");
+    let view = rig.desk.show(&observed.id().to_string(), false).await.unwrap();
+    assert_eq!((view.state.as_str(), view.remark.as_deref()), ("running", Some("only observed")));
+}
+
+async fn a_wrong_verdict_says_what_frees_its_key_and_what_does_not(rig: Rig) {
+    let id = rig.unknown("alice", "k-1", &[]).await;
+    rig.say(&said(&id, "give-up")).await.unwrap();
+    let (_, message) = refused(rig.say(&said(&id, "did-not-happen")).await);
+    assert!(
+        message.contains("`hapax keys purge KEY --allow-rerun` (without the flag the key stays taken)"),
+        "{message}"
+    );
+    rig.desk.purge(&purge(Some(&id), None), "ana").await.unwrap();
+    let taken = rig.desk.show(&id, false).await.unwrap();
+    let until = format!("key taken until {}", taken.expires_at.unwrap());
+    assert_eq!(taken.remark.unwrap(), format!("tombstone: the key stays {}", &until[4..]));
+    let free_it = PurgeRequest { allow_rerun: true, ..purge(Some(&id), None) };
+    for (_, message) in [refused(rig.say(&said(&id, "happened")).await), refused(rig.desk.purge(&free_it, "ana").await)]
+    {
+        assert!(message.contains("the record is expired") && message.contains(&until), "{message}");
+    }
+    let other = rig.completed("alice", "k-2", &[]).await;
+    rig.desk.purge(&PurgeRequest { allow_rerun: true, ..purge(Some(&other), None) }, "ana").await.unwrap();
+    let free = rig.desk.show(&other, false).await.unwrap();
+    assert_eq!(free.remark.as_deref(), Some("free: the next request with the key runs"));
+}
+
 async fn a_record_is_named_by_its_label(rig: Rig) {
     rig.unknown("alice", "k-1", &[("payment", "pay_1")]).await;
     rig.unknown("alice", "k-2", &[("payment", "pay_2")]).await;
@@ -624,6 +668,24 @@ async fn the_status_counts_and_judges(rig: Rig) {
     if status.store.kind == "sqlite" {
         assert_eq!(status.counts.about_all, Some(3));
     }
+}
+
+#[tokio::test]
+async fn a_lease_that_ended_and_nobody_noticed_is_said() {
+    let clock = FakeClock::default();
+    let store = AnyStore::Memory(Arc::new(Memory::new(clock.clone())));
+    let rig = Rig { desk: Direct::new(store.clone()), store, directory: tempfile::tempdir().unwrap(), _database: None };
+    let at = address("http", "alice", "k-1");
+    rig.claim(&at, &[]).await;
+    let id = at.id().to_string();
+    assert_eq!(rig.desk.show(&id, false).await.unwrap().remark, None);
+    clock.advance_ms(Policy::default().lease_ms);
+    let status = rig.desk.status().await.unwrap();
+    assert_eq!((status.counts.running, status.counts.past_lease, status.healthy), (1, 1, true));
+    let view = rig.desk.show(&id, false).await.unwrap();
+    assert_eq!(view.remark.unwrap(), format!("lease ended {}; no node has noticed", view.due_at.unwrap()));
+    let listed = rig.desk.list(&Filter::default(), None, 10).await.unwrap();
+    assert!(listed.records[0].remark.as_ref().unwrap().starts_with("lease ended"));
 }
 
 #[tokio::test]

@@ -183,6 +183,18 @@ fn over_tls_the_certificate_must_be_trusted() {
 }
 
 #[test]
+fn a_token_is_only_asked_for_where_one_would_help() {
+    let desk = start(Kept::Sqlite);
+    let asked = runtime().block_on(at(&desk, None).status()).unwrap_err();
+    assert!(asked.message.contains("none was given; set HAPAX_ADMIN_TOKEN"), "{asked}");
+    let open = node::start(Kept::Sqlite);
+    let remote = Remote::new(&format!("http://{}", open.hapax.admin()), None, None).unwrap();
+    let refused = runtime().block_on(remote.purge(&purge(&"ab".repeat(32)), "jane")).unwrap_err();
+    assert_eq!(refused.kind, DeskErrorKind::Forbidden);
+    assert!(refused.message.contains("none is configured") && !refused.message.contains("was given"), "{refused}");
+}
+
+#[test]
 fn a_node_that_only_tells_says_so() {
     let desk = start_with(Kept::Sqlite, |builder| builder.with_env("HAPAX_ADMIN_READ_ONLY", "true"));
     let id = desk.unknown("k-0");

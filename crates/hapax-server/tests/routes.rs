@@ -59,12 +59,36 @@ fn the_proxys_own_log_tells_what_it_has_seen() {
         node.send(&unkeyed("{}"));
     }
     let log = node.hapax.dir().join("seen.ndjson");
-    std::fs::write(&log, node.hapax.stderr()).unwrap();
-    let found = json(&routes(node.hapax.dir(), &["--log", "seen.ndjson", "--output", "json"]));
+    let logged = node.hapax.stderr();
+    std::fs::write(&log, &logged).unwrap();
+    let found = json(&routes(node.hapax.dir(), &["--log", "seen.ndjson", "--output", "json", "--keys", "optional"]));
     let endpoints = found["endpoints"].as_array().unwrap();
     let about = |method: &str| endpoints.iter().find(|endpoint| endpoint["method"] == method).unwrap();
     assert_eq!((about("DELETE")["finding"].as_str(), about("DELETE")["hits"].as_u64()), (Some("unprotected"), Some(1)));
     assert_eq!((about("POST")["with_key"].as_u64(), about("POST")["without_key"].as_u64()), (Some(1), Some(3)));
+    let not_json = logged.lines().filter(|line| !line.is_empty() && !line.starts_with('{')).count();
+    assert_eq!(found["malformed"].as_u64(), Some(not_json as u64), "what else the proxy logs is passed over");
+}
+
+#[test]
+fn the_flags_of_the_proxy_say_by_what_is_judged() {
+    let directory = tempfile::tempdir().unwrap();
+    let line = |has_key: bool| format!("{{\"method\":\"POST\",\"path\":\"/pay\",\"has_key\":{has_key}}}\n");
+    std::fs::write(directory.path().join("access.log"), line(true).repeat(9) + &line(false)).unwrap();
+    let said = |flags: &[&str]| {
+        let done = routes(directory.path(), &[&["--log", "access.log"], flags].concat());
+        (done.status.code(), String::from_utf8(done.stdout).unwrap())
+    };
+    let (code, text) = said(&[]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("keys required, answers kept 24h, lease 30s"), "{text}");
+    let (code, text) = said(&["--keys", "optional"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("partly-without-keys: 1 of 10 without a key"), "{text}");
+    let (code, text) = said(&["--observe"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("observed only") && text.contains("unprotected"), "{text}");
+    assert_eq!(said(&["--scope", "credential", "--anonymous", "--dialect", "ietf"]).0, Some(0));
 }
 
 /// What `hapax routes` says of a log, by text: exit code, standard output, standard error.

@@ -249,6 +249,8 @@ fn a_node_without_requests_is_ready_again_by_itself(kept: Kept) {
     assert!(!is_ready(&fragile.node));
     fragile.up();
     until("it is ready", RECOVERY_MAX, || is_ready(&fragile.node));
+    let verbose = fragile.node.hapax.ask_admin("/readyz?verbose").text();
+    assert!(verbose.contains("half open: the last claims failed, and the next one decides"), "{verbose}");
     until("one request closes the breaker", RECOVERY_MAX, || fragile.node.send(&pay("k")).status == 201);
     fragile.node.ledger.assert_once("k");
 }

@@ -4,6 +4,7 @@
 //! keep to, and `docs/metrics.md` explains it to operators. Tests hold the three together. No label ever holds a key, a
 //! tenant, a path or anything else that a caller chooses: the number of time series is fixed by the build.
 
+use hapax::http::Problem;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 /// Claims by what came of them.
@@ -106,6 +107,19 @@ const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0
 const CLAIM_OUTCOMES: &[&str] =
     &["created", "replayed", "in_progress", "mismatch", "retried", "unknown", "gone", "not_kept", "accepted"];
 
+/// The code of every problem document.
+const PROBLEMS: &[&str] = &{
+    let mut codes = [""; Problem::ALL.len()];
+    let mut at = 0;
+    while at < codes.len() {
+        codes[at] = Problem::ALL[at].code();
+        at += 1;
+    }
+    codes
+};
+
+const PASSED_FOR: &[&str] = &["method", "route", "no-key", "observed"];
+
 const RECONCILE_OUTCOMES: &[&str] = &["scheduled", "resolved", "failed", "too_soon"];
 
 const STORE_OPS: &[&str] = &["swap", "get", "scan", "reap"];
@@ -117,9 +131,9 @@ const ROLES: &[&str] = &["lapse", "reap", "reconcile", "survey", "fence"];
 /// Every metric. The order is that of `docs/metrics.md`.
 pub const ALL: &[Metric] = &[
     counter(CLAIMS, &[("outcome", CLAIM_OUTCOMES)], "Claims of a key, by what came of them."),
-    counter(REFUSED, &[("reason", &[])], "Requests that were refused, by problem code."),
+    counter(REFUSED, &[("reason", PROBLEMS)], "Requests that were refused, by problem code."),
     counter(UNPROTECTED, &[], "State-changing requests that ran without a key."),
-    counter(PASSED_THROUGH, &[("why", &[])], "Requests that were passed on without a claim, by reason."),
+    counter(PASSED_THROUGH, &[("why", PASSED_FOR)], "Requests that were passed on without a claim, by reason."),
     counter(OBSERVED, &[("outcome", CLAIM_OUTCOMES)], "What a claim would have come to, on routes that only observe."),
     counter(
         STORE_ERRORS,

@@ -12,7 +12,7 @@ use http::{HeaderMap, Method};
 
 use super::{Audit, Keys, Report, Route};
 use crate::config::policy::Policy;
-use crate::config::{Config, Mode};
+use crate::config::{Config, Mode, show_duration};
 use crate::run;
 
 /// Reads the log, if there is one, and says what was found.
@@ -52,14 +52,18 @@ pub fn audit(config: &Config, log: Option<&Path>) -> Result<Report, Box<dyn Erro
     }
 }
 
+/// Where requests stand that the proxy has seen.
+const OWN_LOG: &str = "hapax's own has them with log.level = \"info,hapax=debug\"";
+
 /// Silence would look like a clean bill.
 fn no_request(path: &Path, lines: u64) -> String {
     if lines == 0 {
-        return format!("the log `{}` holds no request, so there is nothing to judge; name another", path.display());
+        let path = path.display();
+        return format!("the log `{path}` holds no request, so there is nothing to judge; name another ({OWN_LOG})");
     }
     format!(
         "the log `{}` has no request that could be understood in its {lines} lines; name one in NDJSON with a method and a \
-         path, or in the Common or Combined Log Format (hapax's own has them with log.level = \"info,hapax=debug\")",
+         path, or in the Common or Combined Log Format ({OWN_LOG})",
         path.display()
     )
 }
@@ -83,7 +87,7 @@ fn in_words(policy: &Policy) -> String {
     }
     let observed = if policy.mode == Mode::Observe { "observed only, " } else { "" };
     let keys = if policy.required { "required" } else { "optional" };
-    let (retention, lease) = (policy.retention.as_secs(), policy.lease.as_secs());
+    let (retention, lease) = (show_duration(policy.retention), show_duration(policy.lease));
     let lapse = format!("{:?}", policy.on_lapse).to_lowercase();
-    format!("{observed}keys {keys}, answers kept {retention} s, lease {lease} s, a lapse is {lapse}")
+    format!("{observed}keys {keys}, answers kept {retention}, lease {lease}, a lapse is {lapse}")
 }

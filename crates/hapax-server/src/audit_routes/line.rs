@@ -13,6 +13,18 @@ const STATUS: &[&str] = &["status", "status_code", "response_status", "code"];
 /// A truth value. Other fields that tell of keys are called after the header fields that hold them.
 const HAS_KEY: &[&str] = &["has_key"];
 
+/// What hapax writes into every line of its own log, and access logs do not have both.
+const OWN: [&str; 2] = ["target", "level"];
+
+/// What there is on a line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Parsed {
+    Request(Line),
+    /// Something else that hapax's own log tells.
+    Own,
+    Malformed,
+}
+
 /// What a line says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line {
@@ -29,12 +41,18 @@ impl Line {
 }
 
 /// Reads one line without its line feed. A key stands in one of those header fields.
-pub(super) fn parse(line: &[u8], key_headers: &[HeaderName]) -> Option<Line> {
+pub(super) fn parse(line: &[u8], key_headers: &[HeaderName]) -> Parsed {
     if line.starts_with(b"{") {
-        return object(&serde_json::from_slice(line).ok()?, key_headers);
+        let Ok(whole) = serde_json::from_slice::<Map<String, Value>>(line) else { return Parsed::Malformed };
+        let is_own = || OWN.iter().all(|name| whole.contains_key(*name)) && named(&whole, METHOD).is_none();
+        return match object(&whole, key_headers) {
+            Some(line) => Parsed::Request(line),
+            None if is_own() => Parsed::Own,
+            None => Parsed::Malformed,
+        };
     }
     // Servers log the bytes of a path as they came.
-    common(&String::from_utf8_lossy(line))
+    common(&String::from_utf8_lossy(line)).map_or(Parsed::Malformed, Parsed::Request)
 }
 
 fn object(whole: &Map<String, Value>, key_headers: &[HeaderName]) -> Option<Line> {
@@ -146,8 +164,15 @@ fn path_of(target: &str) -> &str {
 mod tests {
     use super::*;
 
+    fn request(parsed: Parsed) -> Option<Line> {
+        match parsed {
+            Parsed::Request(line) => Some(line),
+            Parsed::Own | Parsed::Malformed => None,
+        }
+    }
+
     fn read(line: &str) -> Option<(String, String, Option<u16>, Option<bool>)> {
-        let line = parse(line.as_bytes(), &[hapax::http::IDEMPOTENCY_KEY])?;
+        let line = request(parse(line.as_bytes(), &[hapax::http::IDEMPOTENCY_KEY]))?;
         Some((line.method, line.path, line.status, line.has_key))
     }
 
@@ -174,7 +199,8 @@ mod tests {
     fn the_configured_fields_say_whether_there_was_a_key() {
         let names = ["x-request-key", "x-other"].map(HeaderName::from_static);
         let has_key = |rest: &str, names: &[HeaderName]| {
-            parse(format!(r#"{{"method":"POST","path":"/a",{rest}}}"#).as_bytes(), names).unwrap().has_key
+            let line = format!(r#"{{"method":"POST","path":"/a",{rest}}}"#);
+            request(parse(line.as_bytes(), names)).unwrap().has_key
         };
         for rest in [
             r#""headers":{"X-Request-Key":"k"}"#,
@@ -218,7 +244,18 @@ mod tests {
         ] {
             assert_eq!(read(line), None, "{line}");
         }
-        assert!(parse(b"\xff\xfe", &[]).is_none());
-        assert!(parse("{\"a\":".repeat(10_000).as_bytes(), &[]).is_none(), "deep nesting");
+        assert_eq!(parse(b"\xff\xfe", &[]), Parsed::Malformed);
+        assert_eq!(parse("{\"a\":".repeat(10_000).as_bytes(), &[]), Parsed::Malformed, "deep nesting");
+    }
+
+    #[test]
+    fn what_else_hapax_logs_is_not_malformed() {
+        let own = r#""timestamp":"2026-11-16T12:00:00Z","level":"INFO","target":"hapax::run""#;
+        assert_eq!(parse(format!("{{{own},\"message\":\"ready\"}}").as_bytes(), &[]), Parsed::Own);
+        let unreadable = format!("{{{own},\"method\":\"POST\",\"path\":7}}");
+        assert_eq!(parse(unreadable.as_bytes(), &[]), Parsed::Malformed, "a request, and not to be understood");
+        assert_eq!(parse(br#"{"level":"INFO"}"#, &[]), Parsed::Malformed);
+        let request = format!("{{{own},\"method\":\"POST\",\"path\":\"/a\"}}");
+        assert!(matches!(parse(request.as_bytes(), &[]), Parsed::Request(_)));
     }
 }

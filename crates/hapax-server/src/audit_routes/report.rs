@@ -61,13 +61,16 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// The name of the finding, which the documents explain, and what it was found by.
     fn in_words(&self) -> String {
+        let counts = || format!("{} of {} without a key", self.without_key, self.with_key + self.without_key);
         match self.finding {
             Finding::Unprotected => "unprotected".to_owned(),
-            Finding::MostlyWithoutKeys | Finding::PartlyWithoutKeys => {
-                format!("{} of {} without a key", self.without_key, self.with_key + self.without_key)
+            Finding::MostlyWithoutKeys => format!("mostly-without-keys: {}", counts()),
+            Finding::PartlyWithoutKeys => format!("partly-without-keys: {}", counts()),
+            Finding::KeysUnknown => {
+                "keys-unknown: keys are optional, and the log does not tell who sends one".to_owned()
             }
-            Finding::KeysUnknown => "keys are optional, and the log does not tell who sends one".to_owned(),
         }
     }
 }

@@ -50,7 +50,7 @@ pub use secret::Secret;
 pub(crate) use secret::read_file as read_secret;
 pub use show::show;
 pub use source::{FILE_DEFAULT, FILE_VARIABLE, FlagValue, Sources};
-pub(crate) use units::duration;
+pub(crate) use units::{duration, show_duration};
 pub(crate) use value::without_query;
 
 use reader::{Entries, Reader};

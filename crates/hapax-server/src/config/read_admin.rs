@@ -4,6 +4,7 @@
 
 use super::choice::Role;
 use super::model::{Admin, AdminToken};
+use super::problem::Origin;
 use super::reader::Section;
 use super::secret::Secret;
 use super::sections::HIDDEN;
@@ -109,7 +110,8 @@ fn is_name(name: &str) -> bool {
 /// A token says who acts and what is allowed, so there is one answer to each.
 fn check_distinct(section: &mut Section<'_, '_>, token: Option<&Secret>, tokens: &[AdminToken]) {
     let mut names: Vec<&str> = token.iter().map(|_| OPERATOR).collect();
-    let mut values: Vec<&str> = token.iter().map(|token| token.expose().trim()).collect();
+    let own = token.map(|token| token.expose().trim());
+    let mut values: Vec<&str> = own.into_iter().collect();
     for (at, token) in tokens.iter().enumerate() {
         let key = format!("admin.tokens[{at}].name");
         if names.contains(&token.name.as_str()) {
@@ -118,10 +120,22 @@ fn check_distinct(section: &mut Section<'_, '_>, token: Option<&Secret>, tokens:
             section.reader.refuse(&[&key], message);
         }
         if values.contains(&token.value.expose().trim()) {
-            let message = format!("the token `{}` has the value of another one; give each its own", token.name);
-            section.reader.refuse(&[&key], message);
+            let is_own = own == Some(token.value.expose().trim());
+            let other = if is_own { of_operator(section) } else { "another one; give each its own".to_owned() };
+            section.reader.refuse(&[&key], format!("the token `{}` has the value of {other}", token.name));
         }
         names.push(&token.name);
         values.push(token.value.expose().trim());
+    }
+}
+
+/// `admin.token`, where it comes from, and what to do: a variable may have been set for a command, and not for this node.
+fn of_operator(section: &Section<'_, '_>) -> String {
+    let setting = section.reader.settings.iter().find(|setting| setting.key == "admin.token");
+    match setting.map(|setting| &setting.origin) {
+        Some(Origin::Environment(name)) => {
+            format!("`admin.token`, which {name} sets; unset that variable, or give each its own value")
+        }
+        _ => "`admin.token`; give each its own".to_owned(),
     }
 }

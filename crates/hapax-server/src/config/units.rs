@@ -38,7 +38,7 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
 }
 
 /// A text that [`duration`] reads back, in the largest unit that needs no other.
-pub(super) fn show_duration(duration: Duration) -> String {
+pub(crate) fn show_duration(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     match millis {
         0 => return "0s".to_owned(),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hapax::remembered::SPACE;
 use hapax::tokens;
 use hapax_core::address::{Address, Key, Scope};
+use hapax_core::clock::Now;
 use hapax_core::engine::{Engine, Reply, Tokens};
 use hapax_core::journal::{Journal as _, Note, NoteScan};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
@@ -48,6 +49,11 @@ impl Direct {
 
     /// The one record whose id begins so.
     pub(super) async fn by_id(&self, digits: &str) -> Result<Entry, DeskError> {
+        self.by_id_at(digits).await.map(|(entry, _)| entry)
+    }
+
+    /// The same, and when that was.
+    async fn by_id_at(&self, digits: &str) -> Result<(Entry, Now), DeskError> {
         let Some((first, last)) = lookup::range(digits) else {
             return Target::id(digits).and(Err(refused::not_found()));
         };
@@ -55,7 +61,8 @@ impl Direct {
         if let Some(damaged) = page.damaged.first() {
             return Err(refused::damaged(damaged));
         }
-        one_of(page.entries.into_iter().filter(is_callers).collect())
+        let entry = one_of(page.entries.into_iter().filter(is_callers).collect())?;
+        Ok((entry, page.now))
     }
 
     /// The one record that is meant.
@@ -79,7 +86,7 @@ impl Direct {
             }
             Target::Key(None, key) => {
                 let scan = Scan { text: Some(key.as_str().to_owned()), ..Scan::default() };
-                let found = self.collect(&scan, |entry| entry.address.key() == key).await?;
+                let found = self.collect(&scan, |entry| entry.address.key() == key).await?.enforced_first();
                 // One that cannot be read may be the one that is meant.
                 let is_it = |damaged: &Damaged| damaged.key.as_deref() == Some(key.as_str());
                 match found.damaged.iter().find(|damaged| is_it(damaged)) {
@@ -198,11 +205,20 @@ struct Collected {
 }
 
 impl Collected {
+    /// Without what was only observed, if something else fits: nobody is answered by that.
+    fn enforced_first(mut self) -> Self {
+        let is_enforced = |entry: &Entry| !lookup::is_observed(entry.address.space().as_str());
+        if self.entries.iter().any(is_enforced) {
+            self.entries.retain(is_enforced);
+        }
+        self
+    }
+
     fn one(self) -> Result<Entry, DeskError> {
         match self.entries.is_empty() {
             true if !self.complete => Err(refused::not_found_so_far()),
             true if !self.damaged.is_empty() => Err(refused::not_found_beside(&self.damaged)),
-            _ => one_of(self.entries),
+            _ => one_of(self.enforced_first().entries),
         }
     }
 }
@@ -267,14 +283,14 @@ impl Desk for Direct {
             let (page, entries) = self.look(&search, here, room).await?;
             shown_page.add_damaged(page.damaged.iter().map(shown::damaged));
             place = search.onwards(here, page.next, &entries);
-            shown_page.records.extend(entries.iter().map(|entry| shown::record(entry, false)));
+            shown_page.records.extend(entries.iter().map(|entry| shown::record(entry, page.now, false)));
         }
         shown_page.next = place.map(|place| search.write(&place));
         Ok(shown_page)
     }
 
     async fn show(&self, id: &str, body: bool) -> Result<RecordView, DeskError> {
-        self.by_id(id).await.map(|entry| shown::record(&entry, body))
+        self.by_id_at(id).await.map(|(entry, now)| shown::record(&entry, now, body))
     }
 
     async fn resolve(&self, request: &ResolutionRequest, who: &str) -> Result<ChangeView, DeskError> {
@@ -293,7 +309,8 @@ impl Desk for Direct {
             Answer::Done => {
                 let before = if changed { entry.stored.record.state } else { stored.record.state };
                 let entry = Entry { address: entry.address, stored };
-                Ok(ChangeView { changed, before: before.name().to_owned(), record: shown::record(&entry, false) })
+                let record = shown::record(&entry, now, false);
+                Ok(ChangeView { changed, before: before.name().to_owned(), record })
             }
             Answer::Stale => Err(refused::stale(&stored, request.attempt)),
             Answer::NotFound => Err(refused::not_found()),

@@ -36,6 +36,11 @@ pub(crate) fn usual_address(scope: &Scope, key: &Key) -> Option<Address> {
     Some(Address::new(&AddressScheme::default(), &space, scope, key))
 }
 
+/// Whether a record of that space was only observed: nobody was refused or answered by it.
+pub(crate) fn is_observed(space: &str) -> bool {
+    space.strip_prefix("http-observed").is_some_and(|route| route.is_empty() || route.starts_with(':'))
+}
+
 impl AnyStore {
     /// Records whose ids lie between these two, both included.
     pub(super) async fn between(&self, first: &Id, last: &Id, limit: u32) -> Result<Page, StoreError> {

@@ -27,7 +27,7 @@ mod shown;
 mod survey;
 pub mod view;
 
-pub(crate) use lookup::usual_address;
+pub(crate) use lookup::{is_observed, usual_address};
 
 use std::fmt;
 use std::future::Future;

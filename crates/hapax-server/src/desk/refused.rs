@@ -17,8 +17,9 @@ pub(super) fn resolution(stored: &Stored, now: Now) -> DeskError {
     let status = record.outcome.as_ref().map_or(0, |outcome| outcome.status);
     conflict(match (record.state, said) {
         (State::Completed, Some(said)) => format!(
-            "the record is completed: it was resolved as {said} before, with the answer {status}; a verdict stands, so if it \
-             was wrong, take the answer away with a purge"
+            "the record is completed: it was resolved as {said} before, with the answer {status}, and a verdict stands; only \
+             if it provably did not happen, free its key with `hapax keys purge KEY --allow-rerun` (without the flag the key \
+             stays taken)"
         ),
         (State::Completed, None) => format!(
             "the record is completed: its own attempt recorded the answer {status}; nothing is uncertain, so there is \
@@ -26,15 +27,13 @@ pub(super) fn resolution(stored: &Stored, now: Now) -> DeskError {
         ),
         (State::Ready, Some(said)) => format!(
             "the record is ready: it was resolved as {said} before, and the next request with the key runs; wait for it, \
-             or purge the record"
+             or keep the key taken with `hapax keys purge KEY`"
         ),
         (State::Ready, None) => "the record is ready: its last attempt did nothing, and the next request with the key \
                                  runs; there is nothing to resolve"
             .to_owned(),
         (State::Running, _) => running(stored, now),
-        (State::Expired, _) => {
-            "the record is expired: only its tombstone is left, and nothing can be recorded".to_owned()
-        }
+        (State::Expired, _) => format!("{}; nothing can be recorded", expired(stored, now)),
         (state @ (State::Unknown | State::Dead), _) => format!("the record is {state}; look at it again and repeat"),
     })
 }
@@ -62,10 +61,21 @@ fn running(stored: &Stored, now: Now) -> String {
     }
 }
 
+/// What is left of an answer, and what that means for the key.
+fn expired(stored: &Stored, now: Now) -> String {
+    match shown::taken_until(stored, now) {
+        Some(until) => {
+            format!("the record is expired: only its tombstone is left, which keeps the key taken until {until}")
+        }
+        None => "the record is expired, and its key is free: the next request with it runs".to_owned(),
+    }
+}
+
 /// A purge that the state does not allow.
 pub(super) fn purge(stored: &Stored, now: Now) -> DeskError {
     conflict(match stored.record.state {
         State::Running => format!("it is not touched: {}", running(stored, now)),
+        State::Expired => format!("{}; there is no answer left to take away", expired(stored, now)),
         state => format!("the record is {state}: there is no answer left to take away"),
     })
 }

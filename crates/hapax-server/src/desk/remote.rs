@@ -1,8 +1,8 @@
 //! The desk through a running node: each operation is a request to its admin API.
 //!
 //! A connection is kept for the next request. What changes nothing when said twice is said again where a kept connection
-//! turns out to be closed; a purge is not, since nobody would know what it did. Left to others: where the address and the
-//! token come from.
+//! turns out to be closed; a purge is not, since nobody would know what it did. Left to others: reading the
+//! address and the token.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -29,6 +29,12 @@ use super::view::{
 use super::{Desk, DeskError, DeskErrorKind};
 use crate::admin::{ACTOR, ACTOR_BYTES_MAX};
 use crate::proxy::tls;
+
+/// Where a token is taken from: never from a flag, which other users of the host can read.
+pub(crate) const TOKEN: &str = "HAPAX_ADMIN_TOKEN";
+
+/// The file that holds it, where it is kept in one.
+pub(crate) const TOKEN_FILE: &str = "HAPAX_ADMIN_TOKEN_FILE";
 
 /// A node that does not take a connection within this time is away.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
@@ -203,6 +209,11 @@ impl Remote {
     fn refused(&self, status: StatusCode, body: &[u8]) -> DeskError {
         let problem: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
         let Some(detail) = problem["detail"].as_str() else { return self.other(status) };
+        // A node that has no token says 403: then one would not help.
+        if status == StatusCode::UNAUTHORIZED && self.token.is_none() {
+            let message = format!("the node asks for a token, and none was given; set {TOKEN} or {TOKEN_FILE}");
+            return DeskError::new(DeskErrorKind::Forbidden, message);
+        }
         let kind = match (problem["kind"].as_str(), status.as_u16()) {
             (Some("not-found"), _) => DeskErrorKind::NotFound,
             (Some("several"), _) => DeskErrorKind::Several,

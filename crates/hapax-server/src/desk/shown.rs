@@ -2,15 +2,17 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use hapax_core::clock::Now;
 use hapax_core::journal::Noted;
-use hapax_core::record::{Body, Outcome, Verdict};
+use hapax_core::record::{Body, Outcome, State, Stored, Verdict};
 use hapax_core::store::{Damaged, Entry};
 
+use super::lookup::is_observed;
 use super::moment;
 use super::view::{AnswerView, DamagedView, NoteView, RecordView};
 
-/// A record.
-pub(super) fn record(entry: &Entry, body: bool) -> RecordView {
+/// A record, as it stands at that time.
+pub(super) fn record(entry: &Entry, now: Now, body: bool) -> RecordView {
     let (at, stored) = (&entry.address, &entry.stored);
     let record = &stored.record;
     RecordView {
@@ -28,8 +30,35 @@ pub(super) fn record(entry: &Entry, body: bool) -> RecordView {
         changed_at: moment::text(stored.stamped_at),
         due_at: stored.due_at().map(moment::text),
         expires_at: stored.expires_at().map(moment::text),
+        remark: remark(entry, now),
         labels: record.labels.iter().map(|label| (label.name.clone(), label.value.clone())).collect(),
         answer: record.outcome.as_deref().map(|outcome| answer(outcome, body)),
+    }
+}
+
+/// What state and times do not say by themselves.
+fn remark(entry: &Entry, now: Now) -> Option<String> {
+    let stored = &entry.stored;
+    let observed = is_observed(entry.address.space().as_str()).then(|| "only observed".to_owned());
+    let standing = match (stored.record.state, stored.due_at()) {
+        (State::Running, Some(due_at)) if now.has_reached(due_at) => {
+            Some(format!("lease ended {}; no node has noticed", moment::text(due_at)))
+        }
+        (State::Expired, _) => Some(taken_until(stored, now).map_or_else(
+            || "free: the next request with the key runs".to_owned(),
+            |until| format!("tombstone: the key stays taken until {until}"),
+        )),
+        _ => None,
+    };
+    let parts: Vec<String> = observed.into_iter().chain(standing).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// Until when a tombstone keeps its key taken; `None`: the key is free.
+pub(super) fn taken_until(stored: &Stored, now: Now) -> Option<String> {
+    match stored.expires_at() {
+        Some(expires_at) if now.has_reached(expires_at) => None,
+        expires_at => Some(expires_at.map_or_else(|| "further notice".to_owned(), moment::text)),
     }
 }
 

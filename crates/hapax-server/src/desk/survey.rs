@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use hapax::fence;
+use hapax::{fence, remembered};
 use hapax_core::address::Id;
 use hapax_core::clock::{Now, Timestamp};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
@@ -21,6 +21,9 @@ const UNKNOWN_AGE_MS_MAX: u64 = 5 * 60 * 1000;
 
 /// A lease that ended this long ago was not noticed: no node sweeps.
 const UNSWEPT_MS_MAX: u64 = 60 * 1000;
+
+/// What hapax itself may have the store remember: how addresses are made, and a fence.
+const OWN: [&str; 2] = ["addresses", "fence"];
 
 /// What was counted.
 #[derive(Default)]
@@ -53,7 +56,7 @@ pub(super) async fn status(store: &AnyStore) -> Result<StatusView, DeskError> {
         Err(error) => return Err(error.into()),
     };
     let mut counted = count(store).await?;
-    counted.counts.about_all = store.about_count().await?;
+    counted.counts.about_all = about_all(store).await?;
     problems.extend(counted.problems());
     let fence = fence::standing(store).await?.map(|fence| FenceView {
         lost_since: moment::text(fence.lost_since),
@@ -69,6 +72,17 @@ pub(super) async fn status(store: &AnyStore) -> Result<StatusView, DeskError> {
         fence,
         now: moment::text(counted.now.at),
     })
+}
+
+/// About how many records callers have, where the store can say it cheaply.
+async fn about_all(store: &AnyStore) -> Result<Option<u64>, DeskError> {
+    let Some(about) = store.about_count().await? else { return Ok(None) };
+    let mut own = 0;
+    for name in OWN {
+        // One that cannot be read is there as well.
+        own += u64::from(remembered::recall(store, name).await.map_or(true, |recalled| recalled.text.is_some()));
+    }
+    Ok(Some(about.saturating_sub(own)))
 }
 
 /// State by state, and what needs a person first: however many wait for their next attempt, the dead are seen.
@@ -100,6 +114,8 @@ impl Counted {
             State::Ready => self.counts.ready += 1,
             State::Running => {
                 self.counts.running += 1;
+                let is_past = stored.due_at().is_some_and(|due_at| self.now.has_reached(due_at));
+                self.counts.past_lease += u64::from(is_past);
                 let ended = stored.due_at().is_some_and(|due_at| due_at.plus_ms(UNSWEPT_MS_MAX) < self.now.at);
                 self.unswept += u64::from(ended);
             }

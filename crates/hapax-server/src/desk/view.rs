@@ -74,13 +74,16 @@ pub struct CountsView {
     pub ready: u64,
     /// Running now.
     pub running: u64,
+    /// How many of them have a lease that has ended, and no node has noticed yet.
+    #[serde(default)]
+    pub past_lease: u64,
     /// Nobody knows what became of them.
     pub unknown: u64,
     /// Automation gave up.
     pub dead: u64,
     /// Whether one of the numbers above is only a lower bound: counting stopped there.
     pub capped: bool,
-    /// About how many records there are in all, where the store can say it cheaply.
+    /// About how many records there are in all, hapax's own left out, where the store can say it cheaply.
     pub about_all: Option<u64>,
 }
 
@@ -100,7 +103,8 @@ pub struct FenceView {
 pub struct RecordView {
     /// 64 hexadecimal digits.
     pub id: String,
-    /// What the store is used for: `http`, or `http:` and a digest of the route where keys are unique per route.
+    /// What the store is used for: `http`, or `http:` and a digest of the route where keys are unique per route; `http-observed`
+    /// likewise where the request was only observed.
     pub space: String,
     /// Whose key it is.
     pub scope: String,
@@ -127,6 +131,10 @@ pub struct RecordView {
     pub due_at: Option<String>,
     /// When it expires.
     pub expires_at: Option<String>,
+    /// What state and times do not say by themselves: that it was only observed, that its lease has ended and no node has
+    /// noticed, until when its tombstone keeps the key taken.
+    #[serde(default)]
+    pub remark: Option<String>,
     /// Business identifiers, and `route` and `request-id` of the last attempt.
     pub labels: BTreeMap<String, String>,
     /// The recorded answer.

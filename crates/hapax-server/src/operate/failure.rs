@@ -45,6 +45,7 @@ impl Failure {
                 for problem in &errors.0 {
                     eprintln!("error: {problem}");
                 }
+                eprintln!("note: correct this, or ask a running node with --admin URL, which needs no configuration");
                 ExitCode::from(DeskErrorKind::Invalid.exit_code())
             }
             Self::Desk(error) => {

@@ -25,7 +25,7 @@ const CALLS_MAX: u32 = 1_000;
 /// Digits of an id that a terminal shows.
 pub(super) const ID_DIGITS: usize = 12;
 
-const HEAD: [&str; 17] = [
+const HEAD: [&str; 18] = [
     "id",
     "space",
     "scope",
@@ -43,6 +43,7 @@ const HEAD: [&str; 17] = [
     "status",
     "body_bytes",
     "labels",
+    "remark",
 ];
 
 pub(super) async fn run(args: &ListArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
@@ -157,7 +158,7 @@ fn text(records: &[RecordView], terminal: Terminal) -> String {
         .iter()
         .map(|record| {
             let id = short_id(&record.id, terminal);
-            let why = record.verdict.clone().or_else(|| record.error.clone()).unwrap_or_default();
+            let why = why(record);
             let changed = last_change(record);
             let changed = if terminal.width.is_some() { seconds(changed) } else { changed.to_owned() };
             let (state, attempt) = (record.state.clone(), record.attempt.to_string());
@@ -165,6 +166,13 @@ fn text(records: &[RecordView], terminal: Terminal) -> String {
         })
         .collect();
     table(&columns, &rows, terminal.width)
+}
+
+/// What was said of it or why it failed, and what its state does not say.
+fn why(record: &RecordView) -> String {
+    let said = record.verdict.as_deref().or(record.error.as_deref());
+    let parts: Vec<&str> = said.into_iter().chain(record.remark.as_deref()).collect();
+    parts.join("; ")
 }
 
 /// When something last became of a record. One that nobody can probe is written every few minutes, and nothing happens.
@@ -208,6 +216,7 @@ fn row(record: &RecordView) -> Vec<String> {
         answer.map_or_else(String::new, |answer| answer.status.to_string()),
         answer.and_then(|answer| answer.body_bytes).map_or_else(String::new, |bytes| bytes.to_string()),
         labels.join("; "),
+        text(&record.remark),
     ]
 }
 

@@ -8,7 +8,7 @@ use hapax_core::address::{Key, Scope};
 
 use super::failure::Failure;
 use crate::desk::view::{DamagedView, Filter, RecordView};
-use crate::desk::{Desk, DeskError, DeskErrorKind, usual_address};
+use crate::desk::{Desk, DeskError, DeskErrorKind, is_observed, usual_address};
 
 /// Fewer digits are not taken for those of an id.
 const ID_DIGITS_MIN: usize = 8;
@@ -111,6 +111,11 @@ async fn candidates(desk: &impl Desk, named: Named<'_>, among: Among) -> Result<
     // Who names a key does not mean a label that is the same.
     if found.records.iter().any(|record| record.key == named.text) {
         found.records.retain(|record| record.key == named.text || has_id(record, named.text));
+    }
+    // Nobody is answered by what was only observed: it is meant where nothing else fits, or by its id.
+    let is_enforced = |record: &RecordView| !is_observed(&record.space);
+    if found.records.iter().any(is_enforced) {
+        found.records.retain(|record| is_enforced(record) || has_id(record, named.text));
     }
     Ok(found)
 }
@@ -295,9 +300,21 @@ fn several(records: &[RecordView], damaged: &[&DamagedView], named: Named<'_>) -
     let unreadable = damaged.iter().map(|one| format!("{}, which cannot be read", one.named()));
     let all: Vec<String> = readable.chain(unreadable).take(NAMED_MAX).collect();
     let more = if records.len() + damaged.len() > NAMED_MAX { ", and more" } else { "" };
-    let or_scope = if named.scope.is_none() { ", or by key and --scope" } else { "" };
-    let message = format!("several records fit: {}{more}; name one by its id{or_scope}", all.join(", "));
+    let other = other_name(records, damaged, named);
+    let message = format!("several records fit: {}{more}; name one by its id{other}", all.join(", "));
     DeskError::new(DeskErrorKind::Several, message)
+}
+
+/// What else would tell them apart.
+fn other_name(records: &[RecordView], damaged: &[&DamagedView], named: Named<'_>) -> &'static str {
+    let differ = |all: Vec<Option<&str>>| all.windows(2).any(|pair| pair[0] != pair[1]);
+    let scopes = records.iter().map(|one| Some(one.scope.as_str())).chain(damaged.iter().map(|it| it.scope.as_deref()));
+    let keys = records.iter().map(|one| Some(one.key.as_str())).chain(damaged.iter().map(|it| it.key.as_deref()));
+    match (differ(scopes.collect()) && named.scope.is_none(), differ(keys.collect())) {
+        (true, _) => ", or by key and --scope",
+        (false, true) => ", or by its key",
+        (false, false) => "",
+    }
 }
 
 #[cfg(test)]

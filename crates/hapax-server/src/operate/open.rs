@@ -8,18 +8,12 @@ use super::args::{Actor, Place};
 use super::failure::Failure;
 use crate::config::{self, Backend, FlagValue, Secret, Sources};
 use crate::desk::direct::Direct;
-use crate::desk::remote::Remote;
+use crate::desk::remote::{Remote, TOKEN, TOKEN_FILE};
 use crate::desk::view::{
     AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StatusView,
 };
 use crate::desk::{Desk, DeskError, DeskErrorKind};
 use crate::run::store::AnyStore;
-
-/// Where a token is taken from: never from a flag, which other users of the host can read.
-const TOKEN: &str = "HAPAX_ADMIN_TOKEN";
-
-/// The file that holds it, where it is kept in one.
-const TOKEN_FILE: &str = "HAPAX_ADMIN_TOKEN_FILE";
 
 /// One of the desks.
 #[derive(Debug)]
@@ -28,16 +22,13 @@ pub(super) enum AnyDesk {
     Direct(Direct),
     /// At a running node.
     Remote(Remote),
-    /// At a running node, with no token to show.
-    Untokened(Remote),
 }
 
 /// Opens the desk that the flags name.
 pub(super) async fn desk(place: &Place, environment: Vec<(String, String)>) -> Result<AnyDesk, Failure> {
     if let Some(url) = &place.admin {
         let token = token(&environment)?;
-        let remote = Remote::new(url, token.as_ref().map(Secret::expose), None)?;
-        return Ok(if token.is_some() { AnyDesk::Remote(remote) } else { AnyDesk::Untokened(remote) });
+        return Ok(AnyDesk::Remote(Remote::new(url, token.as_ref().map(Secret::expose), None)?));
     }
     let store = place.store.clone().map(|value| FlagValue { flag: "--store", key: "store.url", value });
     let sources = Sources {
@@ -94,21 +85,11 @@ pub(crate) fn who(actor: &Actor, environment: &[(String, String)]) -> String {
     format!("{user}@{}", system.nodename().to_string_lossy())
 }
 
-/// Says what is missing, beside what the node said.
-fn without_a_token(error: DeskError) -> DeskError {
-    if error.kind != DeskErrorKind::Forbidden {
-        return error;
-    }
-    let message = format!("the node asks for a token, and none was given; set {TOKEN} or {TOKEN_FILE}");
-    DeskError::new(DeskErrorKind::Forbidden, message)
-}
-
 macro_rules! each {
     ($self:ident, $desk:ident => $call:expr) => {
         match $self {
             Self::Direct($desk) => $call,
             Self::Remote($desk) => $call,
-            Self::Untokened($desk) => $call.map_err(without_a_token),
         }
     };
 }

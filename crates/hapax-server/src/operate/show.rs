@@ -39,6 +39,7 @@ pub(super) fn text(record: &RecordView) -> String {
     line("key", Some(&record.key));
     line("space", Some(&record.space));
     line("state", Some(&record.state));
+    line("remark", record.remark.as_deref());
     line("attempt", Some(&record.attempt.to_string()));
     line("why", record.error.as_deref());
     line("verdict", record.verdict.as_deref());

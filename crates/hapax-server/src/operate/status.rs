@@ -33,7 +33,7 @@ fn text(status: &StatusView, terminal: Terminal) -> String {
     };
     line("store", &format!("{}, durability {}, {clock}", status.store.kind, status.store.durability));
     line("ready", &format!("{at_least}{}", status.counts.ready));
-    line("running", &format!("{at_least}{}", status.counts.running));
+    line("running", &format!("{at_least}{}{}", status.counts.running, past_lease(status.counts.past_lease)));
     line("unknown", &format!("{at_least}{}{}", status.counts.unknown, oldest.unwrap_or_default()));
     line("dead", &format!("{at_least}{}", status.counts.dead));
     line("records", &about);
@@ -46,4 +46,13 @@ fn text(status: &StatusView, terminal: Terminal) -> String {
         line("problem", problem);
     }
     text
+}
+
+/// Whether some of what runs may not run any more.
+fn past_lease(count: u64) -> String {
+    match count {
+        0 => String::new(),
+        1 => ", 1 of them past its lease".to_owned(),
+        count => format!(", {count} of them past their lease"),
+    }
 }

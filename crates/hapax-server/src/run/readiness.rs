@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hapax_core::store::Store;
 
+use crate::abuse::breaker::Breaker;
 use crate::admin::{Check, Readiness};
 use crate::run::guard::Doorkeeper;
 use crate::run::store::AnyStore;
@@ -31,14 +32,41 @@ impl Readiness for Fitness {
             }
             Err(error) => checks.push(Check::failed("store", error.to_string())),
         }
-        checks.push(match self.doorkeeper.breaker.is_refusing() {
-            true => Check::failed("breaker", "open: the store failed several times; claims are refused for a while"),
-            false => Check::passed("breaker", "closed"),
-        });
+        checks.push(breaker(&self.doorkeeper.breaker));
         checks.push(match self.draining.load(Ordering::SeqCst) {
             true => Check::failed("draining", "ending: what runs is being finished"),
             false => Check::passed("draining", "no"),
         });
         checks
+    }
+}
+
+/// After the pause requests have to come again: one that waits for a claim to close would otherwise wait for ever.
+fn breaker(breaker: &Breaker) -> Check {
+    match (breaker.is_refusing(), breaker.is_open()) {
+        (true, _) => Check::failed("breaker", "open: the store failed several times; claims are refused for a while"),
+        (false, true) => Check::passed("breaker", "half open: the last claims failed, and the next one decides"),
+        (false, false) => Check::passed("breaker", "closed"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_breaker_that_waits_for_a_claim_to_decide_says_so() {
+        assert_eq!(breaker(&Breaker::new(1, Duration::ZERO)), Check::passed("breaker", "closed"));
+        let pausing = Breaker::new(1, Duration::from_secs(60));
+        pausing.admit().unwrap().report(false);
+        assert!(!breaker(&pausing).ok);
+        let undecided = Breaker::new(1, Duration::ZERO);
+        undecided.admit().unwrap().report(false);
+        let check = breaker(&undecided);
+        assert!(check.ok && check.detail.starts_with("half open"), "{check:?}");
+        undecided.admit().unwrap().report(true);
+        assert_eq!(breaker(&undecided).detail, "closed");
     }
 }

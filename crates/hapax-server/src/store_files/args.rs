@@ -37,6 +37,15 @@ impl StoreFlags {
         let flags = Flags { config: self.config.clone(), store: self.store.clone(), ..Flags::default() };
         Sources { without_upstream: true, ..flags.sources(environment) }
     }
+
+    /// The same for a command that needs nothing but the store's place: where a flag names it, nothing else is read, so that a
+    /// broken file is no reason to go without a backup.
+    pub(super) fn sources_of_place(&self, environment: Vec<(String, String)>) -> Sources {
+        match &self.store {
+            Some(_) => Sources { directory: None, ..Self { config: None, ..self.clone() }.sources(Vec::new()) },
+            None => self.sources(environment),
+        }
+    }
 }
 
 /// The flags of `hapax store backup`.

@@ -26,7 +26,7 @@ pub(super) fn shown(contents: &Contents) -> String {
     let each = if each.is_empty() { "no records".to_owned() } else { each.join(", ") };
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = writeln!(text, "It holds {total} records ({each}), {} bytes.", contents.bytes);
+    let _ = writeln!(text, "It holds {total} records, hapax's own included ({each}), {} bytes.", contents.bytes);
     let _ = writeln!(text, "It knows of everything up to {}.", moment::text(contents.newest));
     text
 }

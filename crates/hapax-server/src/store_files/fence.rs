@@ -163,7 +163,7 @@ pub(super) fn shown(fence: &Fence) -> String {
     let Fence { lost_since, restored_at, until } = fence;
     format!(
         "A fence stands: what was claimed from {} to {} may be lost.\n\
-         A key that could be one of those starts as unknown and is probed before anything runs.\n\
+         A key that could be one of those starts as unknown and is probed, or resolved by a person, before anything runs.\n\
          It falls by itself at {}; lift it earlier with hapax store fence --lift --reason TEXT.\n",
         moment::text(*lost_since),
         moment::text(*restored_at),

@@ -25,7 +25,7 @@ pub async fn existing(flags: &StoreFlags, environment: Vec<(String, String)>) ->
 
 /// The file of an SQLite store, there or not.
 pub(super) fn file(flags: &StoreFlags, environment: Vec<(String, String)>) -> Result<PathBuf, StoreFileError> {
-    match config::load(&flags.sources(without_token(environment)))?.store.backend {
+    match config::load(&flags.sources_of_place(without_token(environment)))?.store.backend {
         Backend::Memory => Err(keeps_nothing()),
         Backend::Sqlite { path } => Ok(path),
         Backend::Postgres { .. } => Err(StoreFileError::Usage(

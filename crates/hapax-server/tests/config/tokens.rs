@@ -41,7 +41,7 @@ fn what_is_wrong_with_a_token_is_said_without_repeating_it() {
         (token(&format!("name = \"ops\"\nrole = \"viewer\"\n{value}\nscope = \"all\"")), "unknown key `scope`"),
         (format!("{OPS}{}", OPS.replace("hunter2h", "another-")), "two tokens are called `ops`"),
         (format!("{OPS}{}", OPS.replace("\"ops\"", "\"dev\"")), "has the value of another one"),
-        (format!("[admin]\ntoken = \"hunter2hunter2hunter2\"\n{OPS}"), "has the value of another one"),
+        (format!("[admin]\ntoken = \"hunter2hunter2hunter2\"\n{OPS}"), "has the value of `admin.token`; give each"),
         (
             format!("[admin]\ntoken = \"another-another-another\"\n{}", OPS.replace("\"ops\"", "\"admin\"")),
             "which is what `admin.token` is called",
@@ -54,6 +54,14 @@ fn what_is_wrong_with_a_token_is_said_without_repeating_it() {
         assert!(problem.contains(cause) && problem.starts_with("hapax.toml:"), "{text}\n{problem}");
         assert!(!problem.contains("hunter2"), "{problem}");
     }
+}
+
+#[test]
+fn a_token_that_a_variable_sets_as_well_is_said_to_come_from_there() {
+    let problems = file(OPS).variable("HAPAX_ADMIN_TOKEN", "hunter2hunter2hunter2").problems();
+    let [problem] = &problems[..] else { panic!("{problems:?}") };
+    let said = "the token `ops` has the value of `admin.token`, which HAPAX_ADMIN_TOKEN sets; unset that variable";
+    assert!(problem.starts_with("hapax.toml:2: ") && problem.contains(said), "{problem}");
 }
 
 #[test]

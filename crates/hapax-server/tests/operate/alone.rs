@@ -6,7 +6,7 @@ use hapax_testkit::ledger::Behaviour;
 use hapax_testkit::wait::until;
 
 use super::node::{self, Kept, Node, on_both_stores, pay, start, start_with};
-use super::{SOON, command, complete, failed, hapax, json, lose, said, text};
+use super::{SOON, command, complete, failed, hapax, json, lose, said, text, through};
 
 on_both_stores! {
     with_no_node_running_a_lease_that_ended_is_noticed_by_whoever_resolves
@@ -34,6 +34,10 @@ fn with_no_node_running_a_lease_that_ended_is_noticed_by_whoever_resolves(kept: 
     assert_eq!((code, told.contains("attempt 1 under a lease until")), (4, true), "{told}");
     let purge = ["keys", "purge", "k", "--reason", "x"];
     until("the lease ends", SOON, || text(&hapax(&node, &purge).stderr).contains("and no node has noticed"));
+    let shown = said(&node, &["keys", "show", "k"]);
+    assert!(shown.contains("\nremark          lease ended 20") && shown.contains("; no node has noticed\n"), "{shown}");
+    assert!(said(&node, &["keys", "list"]).contains("lease ended 20"));
+    assert!(said(&node, &["status"]).contains("\nrunning   1, 1 of them past its lease\n"));
     let (code, told) = failed(&node, &["keys", "resolve", "k", "--happened", "--attempt", "2", "--reason", "x"]);
     assert_eq!((code, told.contains("attempt 2 was meant")), (4, true), "{told}");
     assert!(json(&node, &["audit"])["notes"].as_array().unwrap().is_empty(), "nothing was changed");
@@ -45,6 +49,16 @@ fn with_no_node_running_a_lease_that_ended_is_noticed_by_whoever_resolves(kept: 
         .map(|(what, before, after)| (what.into(), before.into(), after.into()));
     assert_eq!(steps, [(&resolved.0, &resolved.1, &resolved.2), (&lapsed.0, &lapsed.1, &lapsed.2)]);
     node.ledger.assert_once("k");
+}
+
+#[test]
+fn where_the_configuration_is_broken_a_node_can_be_asked() {
+    let node = start(Kept::Sqlite);
+    std::fs::write(node.hapax.dir().join("hapax.toml"), "[routes\n").unwrap();
+    let (code, told) = failed(&node, &["status"]);
+    assert!(code == 2 && told.contains("hapax.toml:1: not TOML"), "{told}");
+    assert!(told.contains("or ask a running node with --admin URL"), "{told}");
+    assert!(through(&node, None, &["status"]).1.starts_with("healthy"));
 }
 
 #[test]

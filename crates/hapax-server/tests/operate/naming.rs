@@ -8,6 +8,7 @@ use super::{LABELS, SOON, failed, json, lose, lose_order, records, said};
 on_both_stores! {
     a_text_is_taken_letter_by_letter
     a_key_goes_before_a_label
+    what_is_enforced_goes_before_what_was_only_observed
     the_log_leads_from_any_refusal_to_its_record
     what_cannot_be_read_is_named_and_can_be_deleted_as_the_runbook_says
 }
@@ -56,7 +57,7 @@ fn a_key_goes_before_a_label(kept: Kept) {
     let (code, told) = failed(&node, &["keys", "resolve", "order=order-77", "--happened", "--reason", "x"]);
     assert_eq!(code, 4, "{told}");
     assert!(told.contains("key \"order-77\"") && told.contains("key \"refund-77\""), "{told}");
-    assert!(told.contains("name one by its id, or by key and --scope"), "{told}");
+    assert!(told.contains("name one by its id, or by its key"), "{told}");
     let (code, told) =
         failed(&node, &["keys", "resolve", "order=order-77", "--scope", scope, "--happened", "--reason", "x"]);
     assert_eq!((code, told.contains("--scope")), (4, false), "it would not help: {told}");
@@ -69,6 +70,22 @@ fn a_key_goes_before_a_label(kept: Kept) {
     said(&node, &["keys", "purge", "order-77", "--scope", scope, "--reason", "x"]);
     assert_eq!(state(&node, shown["id"].as_str().unwrap()), "expired");
     assert_eq!(records(&json(&node, &["keys", "list", "--state", "unknown"])).len(), 1, "the other was not touched");
+}
+
+fn what_is_enforced_goes_before_what_was_only_observed(kept: Kept) {
+    let mut node = start_with(kept, |builder| builder.with_config("mode = \"observe\"\n"));
+    assert_eq!(node.send(&pay("k")).status, 201);
+    until("it is recorded", SOON, || records(&json(&node, &["keys", "list", "k"])).len() == 1);
+    assert!(said(&node, &["keys", "list"]).contains("only observed"));
+    assert_eq!(json(&node, &["keys", "show", "k"])["space"].as_str(), Some("http-observed"), "the only one");
+    node.hapax.write_config("mode = \"enforce\"\n");
+    node.hapax.restart();
+    lose(&node, "k");
+    let shown = json(&node, &["keys", "show", "k"]);
+    assert_eq!((shown["space"].as_str(), shown["state"].as_str()), (Some("http"), Some("unknown")));
+    said(&node, &["keys", "resolve", "k", "--happened", "--reason", "x"]);
+    said(&node, &["keys", "purge", "k", "--reason", "x"]);
+    assert_eq!(state(&node, shown["id"].as_str().unwrap()), "expired");
 }
 
 /// The line of the log about that refusal. It is written beside the answer, so it may come a little later.
