@@ -116,6 +116,15 @@ fn hold(node: &Node, key: &'static str) -> JoinHandle<Response> {
     first
 }
 
+/// The node's status names that problem. Only a file can still be read while it cannot be written.
+#[track_caller]
+fn assert_told(node: &Node, problem: &str) {
+    let status = node.hapax.ask_admin("/v1/status").json();
+    assert_eq!(status["healthy"], false, "{status}");
+    let problems = status["problems"].as_array().unwrap();
+    assert!(problems.iter().any(|told| told.as_str().unwrap().starts_with(problem)), "{status}");
+}
+
 /// Waits until a retry is replayed, with the bytes of the one execution.
 #[track_caller]
 fn assert_recorded_in_time(node: &Node, key: &str) {
@@ -154,6 +163,9 @@ fn an_answer_that_comes_while_the_store_is_down_is_recorded_when_it_is_back(kept
     // A file that cannot be written can still be read: the record says that the key is running.
     let told = if kept == Kept::Sqlite { (409, "in-progress") } else { (503, "store-unavailable") };
     assert_eq!(refused(&node.send(&pay("k"))), (told.0, told.1.into()));
+    if kept == Kept::Sqlite {
+        assert_told(node, "answers that wait in this node's memory for the store: 1; bring it back before");
+    }
     fragile.up();
     assert_recorded_in_time(&fragile.node, "k");
     let pending = || fragile.node.hapax.metric("hapax_completions_pending");
@@ -201,6 +213,9 @@ fn nothing_is_forwarded_while_the_store_is_down_and_it_recovers_by_itself(kept: 
         let after: u32 = response.header("retry-after").unwrap().parse().unwrap();
         assert!((1..=5).contains(&after), "{after}");
         fragile.node.ledger.assert_never(key);
+    }
+    if kept == Kept::Sqlite {
+        assert_told(&fragile.node, "the store failed several times, and this node refuses claims");
     }
     let verbose = fragile.node.hapax.ask_admin("/readyz?verbose");
     assert_eq!(verbose.status, 503, "{}", verbose.text());

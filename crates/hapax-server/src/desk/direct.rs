@@ -3,6 +3,7 @@
 //! Every change goes through the rule book ([`Engine::apply_noted`]), with a note of who and why in the same transaction.
 //! Records of hapax itself never show. Searches that would read everything go page by page and have an end.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hapax::remembered::SPACE;
@@ -35,16 +36,30 @@ const PAGES_PER_SEARCH_MAX: u32 = 1_000;
 const SEVERAL_MAX: usize = 9;
 
 /// The operator's desk on the store itself. Clones share the store.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Direct {
     pub(super) store: AnyStore,
+    /// What a node knows of itself that its store does not.
+    own_problems: Option<Arc<dyn Fn() -> Vec<String> + Send + Sync>>,
+}
+
+impl fmt::Debug for Direct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Direct").field("store", &self.store).finish_non_exhaustive()
+    }
 }
 
 impl Direct {
     /// On that store.
     #[must_use]
     pub fn new(store: AnyStore) -> Self {
-        Self { store }
+        Self { store, own_problems: None }
+    }
+
+    /// The same at a node, which tells what is wrong with itself.
+    #[must_use]
+    pub fn with_own_problems(self, tell: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
+        Self { own_problems: Some(Arc::new(tell)), ..self }
     }
 
     /// The one record whose id begins so.
@@ -266,7 +281,10 @@ fn page_limit(limit: u32) -> Result<u32, DeskError> {
 
 impl Desk for Direct {
     async fn status(&self) -> Result<StatusView, DeskError> {
-        survey::status(&self.store).await
+        let mut view = survey::status(&self.store).await?;
+        view.problems.extend(self.own_problems.iter().flat_map(|tell| tell()));
+        view.healthy = view.problems.is_empty();
+        Ok(view)
     }
 
     async fn list(&self, filter: &Filter, after: Option<&str>, limit: u32) -> Result<PageView, DeskError> {

@@ -162,7 +162,7 @@ impl Node {
             callers: Arc::clone(&self.doorkeeper.callers),
             access: Arc::clone(&self.access),
             hosts: self.config.admin.hosts.clone(),
-            desk: Direct::new(self.store.clone()),
+            desk: self.desk(),
         });
         let ended = ending.clone();
         tokio::spawn(async move {
@@ -171,6 +171,23 @@ impl Node {
             }
         });
         ending
+    }
+
+    /// The operator's desk, at this node.
+    fn desk(&self) -> Direct {
+        let (layer, doorkeeper) = (self.layer.clone(), Arc::clone(&self.doorkeeper));
+        Direct::new(self.store.clone()).with_own_problems(move || {
+            let mut problems = Vec::new();
+            if doorkeeper.breaker.is_open() {
+                problems.push("the store failed several times, and this node refuses claims; its log says why".to_owned());
+            }
+            if let count @ 1.. = layer.unrecorded() {
+                problems.push(format!(
+                    "answers that wait in this node's memory for the store: {count}; bring it back before you restart the node"
+                ));
+            }
+            problems
+        })
     }
 
     /// Reloads when asked to, until told to end.

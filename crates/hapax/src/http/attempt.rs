@@ -6,6 +6,7 @@
 //! outcome is not known yet.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -284,8 +285,10 @@ impl<S: Store + 'static> Attempt<S> {
                 tracing::error!(id = %self.at.id(), %error, "the end of an attempt could not be recorded yet");
                 let attempt = Arc::clone(self);
                 let pending = observe::Gauge::completion_pending();
+                self.shared.unrecorded.fetch_add(1, Ordering::Relaxed);
                 self.shared.tasks.spawn(async move {
                     attempt.keep_recording(end).await;
+                    attempt.shared.unrecorded.fetch_sub(1, Ordering::Relaxed);
                     drop(pending);
                 });
                 if is_answer { Err(outcome_unknown("the answer could not be recorded yet")) } else { Ok(()) }

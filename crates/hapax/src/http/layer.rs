@@ -1,6 +1,7 @@
 //! [`IdempotencyLayer`]: what is configured, and what the services it makes share.
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -72,6 +73,8 @@ pub(crate) struct Shared<S> {
     pub(crate) engine: Arc<Engine<S, Random>>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) answers: Answers,
+    /// Ends that the store could not take yet.
+    pub(crate) unrecorded: AtomicUsize,
     /// Attempts that run, and ends that are still to be recorded.
     pub(crate) tasks: TaskTracker,
     pub(crate) scheme: AddressScheme,
@@ -116,6 +119,7 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
             engine: Arc::new(Engine::new(store, tokens::random as Random)),
             waiters: Arc::default(),
             answers: Answers::default(),
+            unrecorded: AtomicUsize::new(0),
             tasks: TaskTracker::new(),
             scheme,
             space: SPACE.clone(),
@@ -204,6 +208,12 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
     #[must_use]
     pub fn running(&self) -> usize {
         self.shared.tasks.len()
+    }
+
+    /// How many ends wait in memory because the store could not take them yet. They are lost if the process ends before it can.
+    #[must_use]
+    pub fn unrecorded(&self) -> usize {
+        self.shared.unrecorded.load(Ordering::Relaxed)
     }
 
     /// Waits until every attempt has ended and its end is recorded. Stop taking requests first.
