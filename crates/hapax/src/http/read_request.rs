@@ -114,10 +114,15 @@ pub(crate) async fn drain<B: Body>(parts: &Parts, body: B) {
 pub(crate) fn check_age(headers: &HeaderMap, age: &RequestAge, now_ms: u64) -> Result<(), Refusal> {
     let refuse = |detail: String| Err(Refusal::new(Problem::RequestTooOld, detail));
     let name = age.header.as_str();
-    let Some(text) = headers.get(&age.header).and_then(|value| value.to_str().ok()) else {
+    let mut lines = headers.get_all(&age.header).iter();
+    let Some(line) = lines.next() else {
         return refuse(format!("the field `{name}` that says when the request was made is missing; send it"));
     };
-    match moment_ms(text.trim()) {
+    // Whoever trusts the field next may take the other line: the client's own, beside that of the gateway.
+    if lines.next().is_some() {
+        return refuse(format!("the field `{name}` came more than once; send it once"));
+    }
+    match line.to_str().ok().and_then(|text| moment_ms(text.trim())) {
         None => refuse(format!("the field `{name}` is no time; send seconds since 1970 or an HTTP date")),
         Some(made_ms) if !clock::is_recent(made_ms, now_ms, millis(age.age_max)) => {
             refuse(format!("by `{name}` the request was made too long ago or in the future; make a new one"))
@@ -328,5 +333,10 @@ mod tests {
             assert!(check(bad).unwrap_err().contains("is no time"), "{bad}");
         }
         assert!(check_age(&HeaderMap::new(), &age, 0).unwrap_err().detail.contains("missing"));
+        let twice = HeaderMap::from_iter(["1700000000", "1700000000"].map(|text| (header.clone(), text.parse().unwrap())));
+        assert_eq!(twice.get_all(&header).iter().count(), 2);
+        let refused = check_age(&twice, &age, 1_700_000_000_000).unwrap_err();
+        assert_eq!(refused.problem, Problem::RequestTooOld);
+        assert!(refused.detail.contains("more than once"));
     }
 }
