@@ -246,6 +246,47 @@ async fn a_target_that_names_the_same_host_is_passed_on_without_it() {
 }
 
 #[tokio::test]
+async fn a_target_that_is_none_is_refused() {
+    for target in [
+        "/a\"b<>",
+        "/a`b",
+        "http:///x",
+        "http://",
+        "http://[::1",
+        "http://?a",
+        "ftp://a/x",
+        "a",
+        "a:80",
+        "?a",
+        "*",
+        "//a^b\\c<",
+        "/x#y",
+        "/#",
+        "http://a/x#y",
+    ] {
+        let request = format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        refused_as_bad_framing(&request, "The target").await;
+    }
+    refused_as_bad_framing("OPTIONS *a HTTP/1.1\r\nHost: a\r\n\r\n", "The target").await;
+}
+
+#[tokio::test]
+async fn a_target_of_any_proper_form_is_passed_on() {
+    for (line, passed) in [
+        ("OPTIONS *", "OPTIONS *"),
+        ("GET /", "GET /"),
+        ("GET //a/../b;c=%2F?d[]=e|{f}&g='h'", "GET //a/../b;c=%2F?d[]=e|{f}&g='h'"),
+        ("GET HTTP://a", "GET /"),
+        ("GET https://a?b", "GET /?b"),
+    ] {
+        let (ledger, _proxy, mut client) = setup().await;
+        client.send(format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+        assert_eq!(client.answer().await.status(), 200, "{line}");
+        assert_eq!(ledger.only().first_line(), format!("{passed} HTTP/1.1"), "{line}");
+    }
+}
+
+#[tokio::test]
 async fn two_hosts_are_refused_and_so_is_none() {
     for request in ["GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\n\r\n"] {
         let answer = refused(request).await;
