@@ -9,9 +9,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 use hapax_testkit::hapax::Hapax;
-use hapax_testkit::ledger::Behaviour;
+use hapax_testkit::ledger::{Answer, Behaviour};
 use hapax_testkit::needs_clients;
-use hapax_testkit::raw_http::{Conn, request};
+use hapax_testkit::raw_http::{Conn, Response, request};
 use node::{Kept, pay, refused, start, start_with, unkeyed};
 
 /// Reads a head, to its empty line.
@@ -96,6 +96,33 @@ fn a_client_that_expects_100_gets_a_refusal_at_once_and_otherwise_100_first() {
     conn.write(&bytes[bytes.len() - 12..]);
     assert_eq!(conn.read_response().unwrap().status, 201);
     node.ledger.assert_once("e");
+}
+
+#[test]
+fn a_retry_gets_the_fields_in_the_order_of_the_first_answer() {
+    let node = start(Kept::Sqlite);
+    let field = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let headers = [
+        ("X-O1", "1"),
+        ("Connection", "keep-alive"),
+        ("X-O2", "2"),
+        ("Keep-Alive", "timeout=5"),
+        ("X-O3", "3"),
+        ("X-O2", "2b"),
+        ("X-O4", "4"),
+        ("X-O5", "5"),
+        ("X-O6", "6"),
+    ];
+    let answer = Answer { status: 201, headers: headers.map(field).to_vec(), ..Answer::default() };
+    node.ledger.on("*", Behaviour::Answer(answer));
+    let own = |response: &Response| {
+        let own = response.headers.iter().filter(|(name, _)| name.to_lowercase().starts_with("x-o"));
+        own.map(|(_, value)| value.clone()).collect::<Vec<_>>()
+    };
+    let (first, retry) = (node.send(&pay("k")), node.send(&pay("k")));
+    assert!(retry.is_replay());
+    assert_eq!((own(&first), own(&retry)), (own(&first), own(&first)));
+    assert_eq!(own(&first), ["1", "2", "2b", "3", "4", "5", "6"]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use hapax_server::proxy::{Body, BodyError, ListenOptions, Upstream, UpstreamOptions};
 use http::Request;
 use http_body_util::BodyExt;
-use proxied::{Ledger, Proxy, SOON, Wire, code, endless, impatient, proxy, proxy_with, reset, scripted};
+use proxied::{Ledger, Message, Proxy, SOON, Wire, code, endless, impatient, proxy, proxy_with, reset, scripted};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -161,6 +161,34 @@ async fn trailers_pass_in_both_directions() {
     let seen = ledger.only();
     assert_eq!((seen.text().as_str(), seen.trailers.to_lowercase().as_str()), ("hi", "x-sum: 1\n"));
     assert_eq!((seen.fields("te"), seen.fields("connection")), (vec!["trailers"], vec!["te"]));
+}
+
+/// The names of the fields that begin with `x-o`, in their order.
+fn own(message: &Message) -> Vec<String> {
+    let names = message.head.lines().skip(1).filter_map(|line| line.split_once(':'));
+    names
+        .map(|(name, value)| format!("{}={}", name.to_lowercase(), value.trim()))
+        .filter(|line| line.starts_with("x-o"))
+        .collect()
+}
+
+#[tokio::test]
+async fn fields_keep_their_order_whatever_is_removed_between_them() {
+    let fields = "X-O1: 1\r\nConnection: X-Own\r\nX-O2: 2\r\nX-Own: 1\r\nX-O3: 3\r\nKeep-Alive: timeout=5\r\n\
+                  X-O4: 4\r\nX-O2: 2b\r\nX-O5: 5\r\nX-O6: 6\r\nX-O7: 7\r\n";
+    let order = ["x-o1=1", "x-o2=2", "x-o2=2b", "x-o3=3", "x-o4=4", "x-o5=5", "x-o6=6", "x-o7=7"];
+    let ledger =
+        Ledger::answering(move |_| format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 0\r\n\r\n").into_bytes()).await;
+    let proxy = proxy(ledger.addr).await;
+    let mut client = Wire::connect(proxy.addr).await;
+    client
+        .send(format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: b\r\nIdempotency-Attempt: 1\r\nExpect: nothing\r\n\
+             X_Forwarded_Host: c\r\nProxy-Authorization: d\r\n{fields}\r\n"
+        ))
+        .await;
+    assert_eq!(own(&client.answer().await), order);
+    assert_eq!(own(&ledger.only()), order);
 }
 
 #[tokio::test]
