@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
-    UPGRADE, VIA,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -128,6 +128,26 @@ const GONE_BY: [&str; 6] = [
 fn has_underscore(name: &HeaderName) -> bool {
     name.as_str().as_bytes().contains(&b'_')
 }
+
+/// Removes from a request's trailers what we set, replace, remove or go by in the head: a server may add them to it. Who sent
+/// the request was said there, so here not even a trusted peer says it.
+pub(super) fn arrive_late(trailers: &mut HeaderMap, relied_on: &ReliedOn) {
+    let relied_on = relied_on.load();
+    let is_settled = |name: &HeaderName| {
+        is_of_one_connection(name)
+            || is_forwarding(name)
+            || is_protected(name)
+            || NOT_FORWARDED.contains(name)
+            || NOT_LATE.contains(name)
+            || GONE_BY.contains(&name.as_str())
+            || relied_on.contains(name)
+            || is_twin(name, &relied_on)
+    };
+    retain(trailers, |name| !is_settled(name));
+}
+
+/// What is said in a head and means nothing, or something else, behind it.
+static NOT_LATE: [HeaderName; 3] = [EXPECT, TRAILER, VIA];
 
 /// HTTP/2 may send every cookie on a line of its own; of HTTP/1.1 servers many read one line only (RFC 9113, 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {

@@ -340,6 +340,7 @@ impl Context {
         parts.extensions.insert(self.peer);
         let patience = Patience::WithoutProgress(options.body_time);
         let body = Body::received(incoming, self.protocol == Protocol::Http2, patience);
+        let body = body.with_trailers_checked(&options.relied_on);
         Ok(Request::from_parts(parts, body))
     }
 
