@@ -48,6 +48,7 @@ async fn refused_in_the_body(request: &str) {
     client.send(format!("{request}{SMUGGLED}")).await;
     let answer = client.answer().await;
     assert_eq!((answer.status(), code(&answer).as_str()), (400, "bad-framing"), "{request:?}");
+    assert_eq!(answer.field("connection"), Some("close"), "{answer:?}");
     assert!(client.is_closed().await, "after {request:?}");
     assert!(ledger.seen().is_empty(), "{:?}", ledger.seen());
 }
@@ -199,6 +200,7 @@ async fn a_body_that_was_announced_but_never_comes_is_given_up() {
     assert_eq!(client.head().await.unwrap().first_line(), "HTTP/1.1 100 Continue");
     let answer = client.answer().await;
     assert_eq!((answer.status(), code(&answer).as_str()), (408, "request-timeout"));
+    assert_eq!(answer.field("connection"), Some("close"));
     assert!(client.is_closed().await);
     assert!(ledger.seen().is_empty());
 }

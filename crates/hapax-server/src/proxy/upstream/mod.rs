@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hapax::http::Claim;
+use hapax::http::{BodyUnread, Claim};
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
@@ -308,6 +308,9 @@ fn failed(lost: &Lost) -> Response<Body> {
     let (problem, failure) = meaning(lost);
     let mut response = problem.response();
     response.extensions_mut().insert(failure);
+    if matches!(lost, Lost::Body { .. }) {
+        response.extensions_mut().insert(BodyUnread);
+    }
     response
 }
 
