@@ -48,6 +48,7 @@ async fn refused_in_the_body(request: &str) {
     client.send(format!("{request}{SMUGGLED}")).await;
     let answer = client.answer().await;
     assert_eq!((answer.status(), code(&answer).as_str()), (400, "bad-framing"), "{request:?}");
+    assert_eq!(answer.field("connection"), Some("close"), "{answer:?}");
     assert!(client.is_closed().await, "after {request:?}");
     assert!(ledger.seen().is_empty(), "{:?}", ledger.seen());
 }
@@ -199,6 +200,7 @@ async fn a_body_that_was_announced_but_never_comes_is_given_up() {
     assert_eq!(client.head().await.unwrap().first_line(), "HTTP/1.1 100 Continue");
     let answer = client.answer().await;
     assert_eq!((answer.status(), code(&answer).as_str()), (408, "request-timeout"));
+    assert_eq!(answer.field("connection"), Some("close"));
     assert!(client.is_closed().await);
     assert!(ledger.seen().is_empty());
 }
@@ -243,6 +245,47 @@ async fn a_target_that_names_the_same_host_is_passed_on_without_it() {
     let seen = ledger.only();
     assert_eq!((seen.first_line(), seen.fields("host")), ("GET /x?y HTTP/1.1", vec!["a:81"]));
     assert!(client.is_in_step().await);
+}
+
+#[tokio::test]
+async fn a_target_that_is_none_is_refused() {
+    for target in [
+        "/a\"b<>",
+        "/a`b",
+        "http:///x",
+        "http://",
+        "http://[::1",
+        "http://?a",
+        "ftp://a/x",
+        "a",
+        "a:80",
+        "?a",
+        "*",
+        "//a^b\\c<",
+        "/x#y",
+        "/#",
+        "http://a/x#y",
+    ] {
+        let request = format!("POST {target} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+        refused_as_bad_framing(&request, "The target").await;
+    }
+    refused_as_bad_framing("OPTIONS *a HTTP/1.1\r\nHost: a\r\n\r\n", "The target").await;
+}
+
+#[tokio::test]
+async fn a_target_of_any_proper_form_is_passed_on() {
+    for (line, passed) in [
+        ("OPTIONS *", "OPTIONS *"),
+        ("GET /", "GET /"),
+        ("GET //a/../b;c=%2F?d[]=e|{f}&g='h'", "GET //a/../b;c=%2F?d[]=e|{f}&g='h'"),
+        ("GET HTTP://a", "GET /"),
+        ("GET https://a?b", "GET /?b"),
+    ] {
+        let (ledger, _proxy, mut client) = setup().await;
+        client.send(format!("{line} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+        assert_eq!(client.answer().await.status(), 200, "{line}");
+        assert_eq!(ledger.only().first_line(), format!("{passed} HTTP/1.1"), "{line}");
+    }
 }
 
 #[tokio::test]

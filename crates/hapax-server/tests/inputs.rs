@@ -433,6 +433,16 @@ fn input_29_a_route_may_want_new_uuids() {
     for key in ["018bcfe5-6800-7000-8000-000000000000", "ffffffff-ffff-7000-8000-000000000000"] {
         assert_malformed(&node, key.as_bytes(), too_old);
     }
+    // Half as far in the future as a key may be old.
+    assert_malformed(&node, uuid7(hapax::clock::wall_ms() + 1_800_000).as_bytes(), too_old);
+    assert_one_key(&node, &[&uuid7(hapax::clock::wall_ms() - 1_800_000)]);
+    assert_one_key(&node, &[&uuid7(hapax::clock::wall_ms() + 30_000)]);
+}
+
+/// A UUID of version 7 that says it was made then.
+fn uuid7(made_ms: u64) -> String {
+    let hex = format!("{made_ms:012x}");
+    format!("{}-{}-7000-8000-000000000000", &hex[..8], &hex[8..])
 }
 
 #[test]

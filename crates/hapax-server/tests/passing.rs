@@ -9,9 +9,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
 use hapax_testkit::hapax::Hapax;
-use hapax_testkit::ledger::Behaviour;
+use hapax_testkit::ledger::{Answer, Behaviour};
 use hapax_testkit::needs_clients;
-use hapax_testkit::raw_http::{Conn, request};
+use hapax_testkit::raw_http::{Conn, Request, Response, request};
 use node::{Kept, pay, refused, start, start_with, unkeyed};
 
 /// Reads a head, to its empty line.
@@ -96,6 +96,67 @@ fn a_client_that_expects_100_gets_a_refusal_at_once_and_otherwise_100_first() {
     conn.write(&bytes[bytes.len() - 12..]);
     assert_eq!(conn.read_response().unwrap().status, 201);
     node.ledger.assert_once("e");
+}
+
+#[test]
+fn a_refusal_before_the_end_of_the_body_says_that_the_connection_closes() {
+    let config = "[defaults]\nrequest_bytes_max = \"1KiB\"\n[server]\nbody_timeout = \"1s\"\n";
+    let node = start_with(Kept::Sqlite, |builder| builder.with_config(config));
+    let large = |bytes: usize| unkeyed(&"x".repeat(bytes)).header("Idempotency-Key", "k");
+    let waiting = unkeyed("{}").header("Expect", "100-continue");
+    let cut = |request: &Request, left: usize| {
+        let bytes = request.bytes();
+        bytes[..bytes.len() - left].to_vec()
+    };
+    for (bytes, problem) in [
+        (cut(&waiting, 2), (400, "key-missing")),
+        (cut(&unkeyed("{}"), 1), (400, "key-missing")),
+        (large(1_000_000).bytes(), (413, "body-too-large")),
+        (large(1_000_000).chunked().bytes(), (413, "body-too-large")),
+        (cut(&large(1_000), 1), (408, "body-incomplete")),
+        (cut(&waiting.header("Idempotency-Key", "\"a"), 2), (400, "key-malformed")),
+    ] {
+        let mut conn = Conn::open(node.hapax.address());
+        // The refusal may come before the last byte is taken.
+        let _ = conn.try_write(&bytes);
+        let refusal = conn.read_response().unwrap();
+        assert_eq!(refused(&refusal), (problem.0, problem.1.to_owned()));
+        assert_eq!(refusal.header("connection"), Some("close"), "{problem:?}");
+        conn.expect_closed();
+    }
+    for read in [unkeyed("{}"), large(2_000), large(2_000).chunked(), unkeyed("").header("Expect", "100-continue")] {
+        let mut conn = Conn::open(node.hapax.address());
+        let refusal = conn.send(&read);
+        assert_eq!((refusal.status / 100, refusal.header("connection")), (4, None));
+        conn.expect_usable("/after");
+    }
+}
+
+#[test]
+fn a_retry_gets_the_fields_in_the_order_of_the_first_answer() {
+    let node = start(Kept::Sqlite);
+    let field = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let headers = [
+        ("X-O1", "1"),
+        ("Connection", "keep-alive"),
+        ("X-O2", "2"),
+        ("Keep-Alive", "timeout=5"),
+        ("X-O3", "3"),
+        ("X-O2", "2b"),
+        ("X-O4", "4"),
+        ("X-O5", "5"),
+        ("X-O6", "6"),
+    ];
+    let answer = Answer { status: 201, headers: headers.map(field).to_vec(), ..Answer::default() };
+    node.ledger.on("*", Behaviour::Answer(answer));
+    let own = |response: &Response| {
+        let own = response.headers.iter().filter(|(name, _)| name.to_lowercase().starts_with("x-o"));
+        own.map(|(_, value)| value.clone()).collect::<Vec<_>>()
+    };
+    let (first, retry) = (node.send(&pay("k")), node.send(&pay("k")));
+    assert!(retry.is_replay());
+    assert_eq!((own(&first), own(&retry)), (own(&first), own(&first)));
+    assert_eq!(own(&first), ["1", "2", "2b", "3", "4", "5", "6"]);
 }
 
 #[test]

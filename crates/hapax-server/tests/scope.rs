@@ -199,6 +199,39 @@ mod credential {
     }
 
     #[tokio::test]
+    async fn a_json_web_token_is_refused_also_behind_a_scheme_or_in_basic_credentials() {
+        let token = "eyJhbGciOiJSUzI1NiJ9.e30.c2ln";
+        // user:<token>, <token>:, and user:<token> with a sign of the standard alphabet.
+        let user = "dXNlcjpleUpoYkdjaU9pSlNVekkxTmlKOS5lMzAuYzJsbg==";
+        let alone = "ZXlKaGJHY2lPaUpTVXpJMU5pSjkuZTMwLmMybG46";
+        let standard = "fn5+OmV5SmhiR2NpT2lKU1V6STFOaUo5LmUzMC5jMmxu";
+        let by = scopes(&[Kind::Credential]);
+        let by_field = scopes(&[secret_in("x-auth")]);
+        for basic in [user, user.trim_end_matches('='), alone, standard] {
+            let value = format!("Basic {basic}");
+            let refused = refusal(&by, &[("authorization", &value)]).await;
+            assert!(matches!(refused, Refusal::Invalid { .. }), "{value}: {refused:?}");
+            let refused =
+                refusal(&by_field, &[("x-auth", &value.to_lowercase().replace(&basic.to_lowercase(), basic))]).await;
+            assert!(matches!(refused, Refusal::Invalid { .. }), "{value}: {refused:?}");
+        }
+        for before in ["Bearer ", "bearer  ", "Token ", "JWT "] {
+            let refused = refusal(&by_field, &[("x-auth", &format!("{before}{token}"))]).await;
+            let words = "the credential in `x-auth` is a JSON Web Token, which is renewed, so a retry could carry \
+                         another one; configure scope = \"jwt\" (or \"ask\")";
+            assert_eq!(refused, invalid(words), "{before}");
+        }
+        let by_cookie = scopes(&[Kind::CredentialIn(HeaderOrCookie::Cookie("sid".into()))]);
+        let refused = refusal(&by_cookie, &[("cookie", &format!("sid=Bearer {token}"))]).await;
+        assert!(matches!(refused, Refusal::Invalid { .. }), "{refused:?}");
+        // user:password, something that is no base64, and opaque secrets behind a scheme stay what they are.
+        for value in ["Basic dXNlcjpwYXNzd29yZA==", "Basic ***"] {
+            assert!(by.of(&post(&[("authorization", value)])).await.is_ok(), "{value}");
+        }
+        assert!(by_field.of(&post(&[("x-auth", "Bearer sk_live_1")])).await.is_ok());
+    }
+
+    #[tokio::test]
     async fn a_credential_of_100_kb_is_refused() {
         let value = format!("Bearer {}", "k".repeat(100 * 1024));
         let refused = refusal(&scopes(&[Kind::Credential]), &[("authorization", &value)]).await;

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use hapax_server::proxy::{Body, BodyError, ListenOptions, Upstream, UpstreamOptions};
-use http::Request;
+use http::{HeaderName, Request};
 use http_body_util::BodyExt;
-use proxied::{Ledger, Proxy, SOON, Wire, code, endless, impatient, proxy, proxy_with, reset, scripted};
+use proxied::{Ledger, Message, Proxy, SOON, Wire, code, endless, impatient, proxy, proxy_with, reset, scripted};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -164,6 +165,68 @@ async fn trailers_pass_in_both_directions() {
 }
 
 #[tokio::test]
+async fn a_trailer_cannot_say_what_the_head_may_not() {
+    let ledger = Ledger::start().await;
+    let relied_on = Arc::new(ArcSwap::from_pointee(vec![HeaderName::from_static("x-tenant")]));
+    let listen = ListenOptions { relied_on, ..ListenOptions::default() };
+    let proxy = proxy_with(ledger.addr, listen, UpstreamOptions::default()).await;
+    let mut client = Wire::connect(proxy.addr).await;
+    let forbidden = [
+        "X-Forwarded-For",
+        "X-Forwarded-Port",
+        "Forwarded",
+        "Cookie",
+        "X-HTTP-Method-Override",
+        "X_Http_Method_Override",
+        "Idempotency_Attempt",
+        "Content-Type",
+        "If-Match",
+        "X-Tenant",
+        "X_Tenant",
+    ];
+    for also in ["X-Sum: 1\r\n", ""] {
+        let lines: String = forbidden.iter().map(|name| format!("{name}: 1\r\n")).collect();
+        let head = format!(
+            "PUT / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nTrailer: X-Sum, {}\r\nTransfer-Encoding: chunked\r\n\r\n",
+            forbidden.join(", ")
+        );
+        client.send(format!("{head}2\r\nhi\r\n0\r\n{lines}{also}\r\n")).await;
+        assert_eq!(client.answer().await.status(), 200);
+        let seen = ledger.seen().pop().unwrap();
+        assert_eq!((seen.text().as_str(), seen.trailers.to_lowercase()), ("hi", also.to_lowercase().replace('\r', "")));
+    }
+    assert!(client.is_in_step().await);
+}
+
+/// The names of the fields that begin with `x-o`, in their order.
+fn own(message: &Message) -> Vec<String> {
+    let names = message.head.lines().skip(1).filter_map(|line| line.split_once(':'));
+    names
+        .map(|(name, value)| format!("{}={}", name.to_lowercase(), value.trim()))
+        .filter(|line| line.starts_with("x-o"))
+        .collect()
+}
+
+#[tokio::test]
+async fn fields_keep_their_order_whatever_is_removed_between_them() {
+    let fields = "X-O1: 1\r\nConnection: X-Own\r\nX-O2: 2\r\nX-Own: 1\r\nX-O3: 3\r\nKeep-Alive: timeout=5\r\n\
+                  X-O4: 4\r\nX-O2: 2b\r\nX-O5: 5\r\nX-O6: 6\r\nX-O7: 7\r\n";
+    let order = ["x-o1=1", "x-o2=2", "x-o2=2b", "x-o3=3", "x-o4=4", "x-o5=5", "x-o6=6", "x-o7=7"];
+    let ledger =
+        Ledger::answering(move |_| format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: 0\r\n\r\n").into_bytes()).await;
+    let proxy = proxy(ledger.addr).await;
+    let mut client = Wire::connect(proxy.addr).await;
+    client
+        .send(format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: b\r\nIdempotency-Attempt: 1\r\nExpect: nothing\r\n\
+             X_Forwarded_Host: c\r\nProxy-Authorization: d\r\n{fields}\r\n"
+        ))
+        .await;
+    assert_eq!(own(&client.answer().await), order);
+    assert_eq!(own(&ledger.only()), order);
+}
+
+#[tokio::test]
 async fn fields_of_one_connection_are_removed_both_ways() {
     let ledger = Ledger::answering(|_| {
         b"HTTP/1.1 200 OK\r\nConnection: X-Own\r\nX-Own: 1\r\nKeep-Alive: timeout=5\r\nContent-Length: 0\r\n\r\n"
@@ -226,7 +289,7 @@ async fn forged_forwarding_fields_are_replaced() {
 async fn a_field_that_differs_from_one_of_ours_by_underscores_only_is_removed() {
     let ledger = Ledger::start().await;
     let relied_on = ["x-request-key", "x_odd"].map(|name| name.parse().unwrap()).to_vec();
-    let relied_on = Arc::new(arc_swap::ArcSwap::from_pointee(relied_on));
+    let relied_on = Arc::new(ArcSwap::from_pointee(relied_on));
     let options = ListenOptions { relied_on, ..ListenOptions::default() };
     let proxy = proxy_with(ledger.addr, options, UpstreamOptions::default()).await;
     let mut client = Wire::connect(proxy.addr).await;

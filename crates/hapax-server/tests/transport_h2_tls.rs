@@ -233,6 +233,49 @@ async fn trailers_pass_from_http2_to_http2() {
 }
 
 #[tokio::test]
+async fn a_trailer_of_http2_cannot_say_what_the_head_may_not() {
+    let upstream = h2_upstream(|mut connection| async move {
+        while let Some(Ok((request, mut answer))) = connection.accept().await {
+            tokio::spawn(async move {
+                let mut body = request.into_body();
+                while body.data().await.is_some() {}
+                let said = body.trailers().await.unwrap().unwrap_or_default();
+                let mut stream = answer.send_response(Response::new(()), false).unwrap();
+                let names: Vec<&str> = said.keys().map(http::HeaderName::as_str).collect();
+                stream.send_data(Bytes::from(names.join(", ")), true).unwrap();
+            });
+        }
+    })
+    .await;
+    let proxy = proxy_to(upstream, ListenOptions::default()).await;
+    let stream = TcpStream::connect(proxy.addr).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    for (also, passed) in [(Some("x-sum"), "x-sum"), (None, "")] {
+        let request = Request::builder().method(Method::PUT).uri("http://shop/pay").body(()).unwrap();
+        let (answer, mut body) = client.send_request(request, false).unwrap();
+        body.send_data(Bytes::from_static(b"hi"), false).unwrap();
+        let forbidden = [
+            "x-forwarded-for",
+            "forwarded",
+            "cookie",
+            "host",
+            "authorization",
+            "idempotency-key",
+            "idempotency-attempt",
+            "idempotency_attempt",
+            "proxy-authorization",
+            "content-length",
+            "x-http-method-override",
+        ];
+        let names = forbidden.iter().copied().chain(also);
+        let trailers: HeaderMap = names.map(|name| (name.parse().unwrap(), "7".parse().unwrap())).collect();
+        body.send_trailers(trailers).unwrap();
+        assert_eq!(answer.await.unwrap().into_body().data().await.unwrap().unwrap(), passed);
+    }
+}
+
+#[tokio::test]
 async fn a_refused_stream_means_that_nothing_happened() {
     let response = outcome(|mut answer| answer.send_reset(Reason::REFUSED_STREAM)).await;
     assert_eq!(response.status(), 502);

@@ -10,13 +10,11 @@ use hapax_core::clock::{Now, Timestamp};
 use hapax_core::journal::{Journal, Note};
 use hapax_core::store::{ErrorKind, Store, StoreError};
 
+use crate::clock::SKEW_MS;
 use crate::remembered::{recall, remember_noted};
 
 /// The name under which a store remembers it.
 const NAME: &str = "fence";
-
-/// How far the clock of whoever makes keys may be ahead of the store's.
-const SKEW_MS: u64 = 60_000;
 
 /// How often raising and lifting is tried while others do the same.
 const TRIES_MAX: u32 = 8;

@@ -6,15 +6,18 @@
 use std::error::Error as StdError;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hapax::http::{BodyMalformed, BodyTimedOut};
+use http::HeaderMap;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::headers::{self, ReliedOn};
 use super::problem::{self, Problem};
 use super::upstream::Answer;
 
@@ -103,7 +106,16 @@ impl Body {
         if incoming.is_end_stream() {
             return Self::empty();
         }
-        Self { kind: Kind::Received(Received { incoming, multiplexed, patience, timer: None, waiting: false }) }
+        let received = Received { incoming, multiplexed, patience, relied_on: None, timer: None, waiting: false };
+        Self { kind: Kind::Received(received) }
+    }
+
+    /// With the rules of the head for what follows the body of a request.
+    pub(super) fn with_trailers_checked(mut self, relied_on: &ReliedOn) -> Self {
+        if let Kind::Received(received) = &mut self.kind {
+            received.relied_on = Some(Arc::clone(relied_on));
+        }
+        self
     }
 
     pub(super) fn answer(answer: Box<Answer>) -> Self {
@@ -209,6 +221,8 @@ struct Received {
     /// Whether the end must be checked: after a reset without an error code, hyper's HTTP/2 body just ends.
     multiplexed: bool,
     patience: Patience,
+    /// Of a request: by which fields the configuration goes. Its trailers are checked.
+    relied_on: Option<ReliedOn>,
     /// Made when we first wait, and used again.
     timer: Option<Pin<Box<Sleep>>>,
     /// Whether the timer is set for what we wait for now.
@@ -217,18 +231,26 @@ struct Received {
 
 impl Received {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        match Pin::new(&mut self.incoming).poll_frame(cx) {
-            Poll::Ready(frame) => {
-                self.waiting = false;
-                Poll::Ready(self.checked(frame))
+        loop {
+            let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else { return self.poll_timer(cx) };
+            self.waiting = false;
+            let frame = self.checked(frame);
+            // Trailers of which nothing is left are none.
+            let is_nothing = |frame: &Frame<Bytes>| frame.trailers_ref().is_some_and(HeaderMap::is_empty);
+            if !frame.as_ref().is_some_and(|frame| frame.as_ref().is_ok_and(is_nothing)) {
+                return Poll::Ready(frame);
             }
-            Poll::Pending => self.poll_timer(cx),
         }
     }
 
     fn checked(&self, frame: Option<Result<Frame<Bytes>, hyper::Error>>) -> Option<Result<Frame<Bytes>, BodyError>> {
         match frame {
-            Some(Ok(frame)) => Some(Ok(frame)),
+            Some(Ok(mut frame)) => {
+                if let (Some(relied_on), Some(trailers)) = (&self.relied_on, frame.trailers_mut()) {
+                    headers::arrive_late(trailers, relied_on);
+                }
+                Some(Ok(frame))
+            }
             Some(Err(error)) => Some(Err(BodyError::of(&error))),
             None if self.multiplexed && !self.incoming.is_end_stream() => Some(Err(BodyError::CutOff)),
             None => None,

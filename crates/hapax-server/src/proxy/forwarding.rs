@@ -12,6 +12,7 @@ use http::header::{FORWARDED, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Peer;
+use super::headers::retain;
 use super::host::is_host;
 use crate::network::Network;
 
@@ -116,9 +117,7 @@ pub(super) fn is_forwarding(name: &HeaderName) -> bool {
 }
 
 fn remove_forwarding_fields(headers: &mut HeaderMap) {
-    while let Some(name) = headers.keys().find(|name| is_forwarding(name)).cloned() {
-        headers.remove(name);
-    }
+    retain(headers, |name| !is_forwarding(name));
 }
 
 /// Adds an element to the end of a list, in one line, since not every upstream reads more than one.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRANSFER_ENCODING,
-    UPGRADE, VIA,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, HOST, PROXY_AUTHORIZATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -49,7 +49,7 @@ pub(super) fn arrive(parts: &mut Parts, sender: &Sender, relied_on: &ReliedOn) -
         remove_connection_fields(&mut parts.headers, |name| relied_on.load().contains(name));
     }
     if seen.not_forwarded {
-        NOT_FORWARDED.iter().for_each(|name| drop(parts.headers.remove(name)));
+        retain(&mut parts.headers, |name| !NOT_FORWARDED.contains(name));
     }
     if seen.underscore {
         remove_twins(&mut parts.headers, relied_on);
@@ -96,10 +96,7 @@ impl Seen {
 /// `X-Forwarded-For` are one.
 fn remove_twins(headers: &mut HeaderMap, relied_on: &ReliedOn) {
     let relied_on = relied_on.load();
-    let twins: Vec<HeaderName> = headers.keys().filter(|name| is_twin(name, &relied_on)).cloned().collect();
-    for name in twins {
-        headers.remove(name);
-    }
+    retain(headers, |name| !is_twin(name, &relied_on));
 }
 
 fn is_twin(name: &HeaderName, relied_on: &[HeaderName]) -> bool {
@@ -131,6 +128,26 @@ const GONE_BY: [&str; 6] = [
 fn has_underscore(name: &HeaderName) -> bool {
     name.as_str().as_bytes().contains(&b'_')
 }
+
+/// Removes from a request's trailers what we set, replace, remove or go by in the head: a server may add them to it. Who sent
+/// the request was said there, so here not even a trusted peer says it.
+pub(super) fn arrive_late(trailers: &mut HeaderMap, relied_on: &ReliedOn) {
+    let relied_on = relied_on.load();
+    let is_settled = |name: &HeaderName| {
+        is_of_one_connection(name)
+            || is_forwarding(name)
+            || is_protected(name)
+            || NOT_FORWARDED.contains(name)
+            || NOT_LATE.contains(name)
+            || GONE_BY.contains(&name.as_str())
+            || relied_on.contains(name)
+            || is_twin(name, &relied_on)
+    };
+    retain(trailers, |name| !is_settled(name));
+}
+
+/// What is said in a head and means nothing, or something else, behind it.
+static NOT_LATE: [HeaderName; 3] = [EXPECT, TRAILER, VIA];
 
 /// HTTP/2 may send every cookie on a line of its own; of HTTP/1.1 servers many read one line only (RFC 9113, 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
@@ -223,17 +240,35 @@ fn remove_connection_fields(headers: &mut HeaderMap, is_relied_on: impl Fn(&Head
         .filter_map(|name| HeaderName::from_bytes(name.as_bytes()).ok())
         .filter(|name| !is_protected(name) && name != TE && !is_relied_on(name))
         .collect();
-    for name in named {
-        headers.remove(name);
+    let accepts_trailers =
+        headers.get(TE).is_some_and(|te| tokens(te).any(|token| token.eq_ignore_ascii_case("trailers")));
+    if accepts_trailers {
+        headers.insert(TE, TRAILERS);
     }
-    headers.remove(CONNECTION);
-    if !headers.keys().any(|name| OF_ONE_CONNECTION.contains(name)) {
+    let stays = |name: &HeaderName| accepts_trailers && *name == TE;
+    retain(headers, |name| stays(name) || !(is_of_one_connection(name) || named.contains(name)));
+}
+
+/// How many fields are added to a head on its way: room for them is made at once.
+const FIELDS_ADDED: usize = 8;
+
+/// Removes what is not to be kept, and leaves the rest in its order. `HeaderMap::remove` does not: it puts the last field
+/// into the gap.
+pub(super) fn retain(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
+    if headers.keys().all(&keep) {
         return;
     }
-    let accepted = headers.remove(TE);
-    OF_ONE_CONNECTION.iter().for_each(|name| drop(headers.remove(name)));
-    if accepted.is_some_and(|accepted| tokens(&accepted).any(|token| token.eq_ignore_ascii_case("trailers"))) {
-        headers.insert(TE, TRAILERS);
+    let all = std::mem::take(headers);
+    headers.reserve(all.keys_len() + FIELDS_ADDED);
+    let mut kept = None;
+    for (name, value) in all {
+        // Further lines of a field come without its name.
+        if let Some(name) = name {
+            kept = Some(name).filter(&keep);
+        }
+        if let Some(name) = &kept {
+            headers.append(name, value);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use http::header::{AUTHORIZATION, HeaderMap};
 use super::field::{HeaderOrCookie, Unread, one_header};
 use super::part::Part;
 use super::refusal::Refusal;
-use super::token_shape::{TOKEN_BYTES_MAX, claimed};
+use super::token_shape::{TOKEN_BYTES_MAX, basic_decoded, holds_token};
 
 /// All callers without a credential, where the configuration says that they are one.
 const ANONYMOUS: Part = Part::Word("anonymous");
@@ -26,9 +26,7 @@ pub(super) fn of_authorization(headers: &HeaderMap, anonymous: bool) -> Result<P
         Err(unread) => return Err(Refusal::invalid(unread.detail("Authorization"))),
     };
     let (scheme, secret) = scheme_and_secret(value)?;
-    if scheme == "bearer" {
-        refuse_token(secret, "Authorization")?;
-    }
+    refuse_token(value, "Authorization")?;
     Ok(Part::Secret { source: format!("authorization {scheme}"), value: secret.to_vec() })
 }
 
@@ -89,17 +87,26 @@ fn other_scheme(scheme: &[u8]) -> Refusal {
     })
 }
 
+/// Refuses what is or holds a token, also where a scheme or a user stands before it.
 fn refuse_token(secret: &[u8], name: &str) -> Result<(), Refusal> {
     if secret.len() > TOKEN_BYTES_MAX {
         return Err(Refusal::invalid(format!("the credential in `{name}` is over 16 KiB; send a shorter one")));
     }
-    match claimed(secret) {
-        None => Ok(()),
-        Some(_) => Err(Refusal::invalid(format!(
+    let in_basic = || after_basic(secret).and_then(basic_decoded).is_some_and(|said| holds_token(&said));
+    if holds_token(secret) || in_basic() {
+        return Err(Refusal::invalid(format!(
             "the credential in `{name}` is a JSON Web Token, which is renewed, so a retry could carry another one; \
              configure scope = \"jwt\" (or \"ask\")"
-        ))),
+        )));
     }
+    Ok(())
+}
+
+/// What follows the word `Basic`: some clients send their token there, as the password.
+fn after_basic(secret: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = secret.split_at_checked("basic".len())?;
+    let follows = scheme.eq_ignore_ascii_case(b"basic") && rest.first().is_some_and(u8::is_ascii_whitespace);
+    follows.then(|| rest.trim_ascii())
 }
 
 fn absent() -> Refusal {

@@ -27,6 +27,21 @@ pub(super) fn claimed(token: &[u8]) -> Option<Claimed> {
     serde_json::from_slice(&header).ok()
 }
 
+/// Whether a token stands in it, alone or beside other words: `Bearer <token>`, `user:<token>`.
+pub(super) fn holds_token(text: &[u8]) -> bool {
+    text.split(|byte| *byte != b'.' && !is_base64url(*byte)).any(|word| claimed(word).is_some())
+}
+
+/// What Basic credentials say, in whichever alphabet: `user:password`.
+pub(super) fn basic_decoded(credentials: &[u8]) -> Option<Vec<u8>> {
+    let in_url_alphabet = |byte: &u8| match byte {
+        b'+' => b'-',
+        b'/' => b'_',
+        other => *other,
+    };
+    decoded(&credentials.iter().map(in_url_alphabet).collect::<Vec<u8>>())
+}
+
 /// Whether it has the three parts of a signed token.
 pub(super) fn is_signed(token: &[u8]) -> bool {
     token.iter().filter(|byte| **byte == b'.').count() == 2
@@ -91,5 +106,24 @@ mod tests {
         assert!(!is(format!("{without}.e30.c2ln")) && !is(format!("{list}.e30.c2ln")));
         assert!(!is(format!("{with}.e+0.c2ln")) && !is("sk_live_4eC39HqLyjWDarjtT1zdp7dc".into()));
         assert!(!is("v1.abc.def".into()));
+    }
+
+    #[test]
+    fn a_token_is_found_beside_other_words() {
+        let token = "eyJhbGciOiJub25lIn0.e30.c2ln";
+        for text in ["", "Bearer ", "bearer\t", "Token  ", "user:", "\"", "a, "] {
+            assert!(holds_token(format!("{text}{token}").as_bytes()), "{text}");
+        }
+        assert!(holds_token(format!("{token}:x").as_bytes()));
+        assert!(!holds_token(format!("Bearer {token}.more").as_bytes()), "four parts");
+        assert!(!holds_token(b"Bearer sk_live_4eC39HqLyjWDarjtT1zdp7dc") && !holds_token(b""));
+    }
+
+    #[test]
+    fn basic_credentials_are_decoded_in_both_alphabets() {
+        for text in ["dTp+fn8/", "dTp-fn8_", "dTp-fn8_=="] {
+            assert_eq!(basic_decoded(text.as_bytes()).unwrap(), b"u:~~\x7f?", "{text}");
+        }
+        assert_eq!(basic_decoded(b"d*p"), None);
     }
 }

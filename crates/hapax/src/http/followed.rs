@@ -148,7 +148,7 @@ impl<B: Body<Data = Bytes>> Followed<B> {
     /// What comes after it, an end or an error, decides.
     fn hold(&mut self, frame: Frame<Bytes>) {
         self.held.push_back(frame);
-        if self.begun.is_empty() && self.rest.as_ref().is_none_or(|rest| rest.is_end_stream()) {
+        if self.begun.is_empty() && self.rest.as_ref().is_none_or(Body::is_end_stream) {
             self.end();
         }
     }
@@ -167,7 +167,7 @@ impl<B: Body<Data = Bytes>> Followed<B> {
 
     pub(crate) fn size_hint(&self) -> SizeHint {
         let begun: u64 = self.begun.iter().map(|bytes| bytes.len() as u64).sum();
-        let rest = self.rest.as_ref().map_or_else(SizeHint::new, |rest| rest.size_hint());
+        let rest = self.rest.as_ref().map_or_else(SizeHint::new, Body::size_hint);
         longer(&rest, begun + self.held.iter().map(length).sum::<u64>())
     }
 }

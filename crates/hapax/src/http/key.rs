@@ -11,6 +11,8 @@ use sfv::{BareItem, Item, List, Parser};
 use hapax_core::address::Key;
 use hapax_core::limits::KEY_CHARS_MAX;
 
+use crate::clock;
+
 /// The usual name of the field.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -45,7 +47,7 @@ pub struct KeyRules {
     pub format: KeyFormat,
     /// Shorter keys are refused: they are too easily used twice.
     pub length_min: usize,
-    /// Older keys are refused. Only for keys that tell their time.
+    /// Older keys are refused, and those made over a minute in the future. Only for keys that tell their time.
     pub age_ms_max: Option<u64>,
 }
 
@@ -194,7 +196,7 @@ fn check(key: &str, rules: &KeyRules, now_ms: u64) -> Result<(), BadKey> {
     }
     let made_ms = uuid.filter(|uuid| version_of(*uuid) == 7).map(|uuid| (uuid >> 80) as u64);
     match (rules.age_ms_max, made_ms) {
-        (Some(age_ms_max), Some(made_ms)) if now_ms.abs_diff(made_ms) > age_ms_max => Err(BadKey::TooOld),
+        (Some(age_ms_max), Some(made_ms)) if !clock::is_recent(made_ms, now_ms, age_ms_max) => Err(BadKey::TooOld),
         _ => Ok(()),
     }
 }
@@ -319,6 +321,26 @@ mod tests {
         let aged = KeyRules { age_ms_max: Some(1000), ..rules(KeyFormat::UuidV7) };
         assert!(read_with(&[b"018bcfe5-6800-7000-8000-000000000000"], aged).is_ok());
         assert_eq!(read_with(&[b"018bcfe5-0000-7000-8000-000000000000"], aged), Err(BadKey::TooOld));
-        assert_eq!(read_with(&[b"018bcfe6-0000-7000-8000-000000000000"], aged), Err(BadKey::TooOld));
+    }
+
+    #[test]
+    fn a_key_of_the_future_is_too_old_whatever_age_is_accepted() {
+        let aged = |age_ms_max| KeyRules { age_ms_max: Some(age_ms_max), ..KeyRules::default() };
+        let made = |ms: u64| {
+            let hex = format!("{ms:012x}");
+            format!("{}-{}-7000-8000-000000000000", &hex[..8], &hex[8..]).into_bytes()
+        };
+        let now = 1_700_000_000_000;
+        for (ms, age_ms_max, accepted) in [
+            (now + 60_000, 1_000, true),
+            (now + 60_001, 86_400_000, false),
+            (now + 80_000_000, 86_400_000, false),
+            (now + 60_001, u64::MAX, false),
+            (now - 1_000, 1_000, true),
+            (now - 1_001, 1_000, false),
+            (0, u64::MAX, true),
+        ] {
+            assert_eq!(read_with(&[&made(ms)], aged(age_ms_max)).is_ok(), accepted, "{ms} with {age_ms_max}");
+        }
     }
 }

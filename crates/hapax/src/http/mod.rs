@@ -111,7 +111,7 @@ pub use layer::{IdempotencyLayer, Settings};
 pub use meaning::Happened;
 pub use pattern::{InvalidPattern, Pattern, Specificity};
 pub use read_request::{BodyMalformed, BodyTimedOut};
-pub use refusal::{Problem, Refusal, Refused};
+pub use refusal::{BodyUnread, Problem, Refusal, Refused};
 pub use replay::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
 pub use route::{InFlight, KeyPer, LabelSource, Mode, RequestAge, Route, Routes, Then};
 pub use scope::{Asked, NoScope, Scopes, single_tenant};

@@ -11,6 +11,7 @@ use http::request::Parts;
 use http_body::Body;
 use http_body_util::BodyExt;
 
+use crate::clock;
 use crate::http::path::uri_that_counts;
 use crate::http::pieces::Pieces;
 use crate::http::refusal::{Problem, Refusal};
@@ -42,15 +43,15 @@ where
         return Ok(Bytes::new());
     }
     if body.size_hint().lower() > bytes_max as u64 {
-        drain(parts, body).await;
-        return Err(too_large(bytes_max));
+        return Err(after_body(too_large(bytes_max), parts, body).await);
     }
     let (mut body, mut pieces) = (std::pin::pin!(body), Pieces::default());
     while let Some(frame) = body.frame().await {
         // What follows the body is not passed on.
-        let Ok(bytes) = frame.map_err(|error| broken(&*error.into()))?.into_data() else { continue };
+        let frame = frame.map_err(|error| broken(&*error.into()).with_body_read(false))?;
+        let Ok(bytes) = frame.into_data() else { continue };
         if bytes.len() > bytes_max - pieces.length() {
-            return Err(too_large(bytes_max));
+            return Err(after_body(too_large(bytes_max), parts, body).await);
         }
         pieces.push(bytes);
     }
@@ -90,35 +91,52 @@ fn too_large(bytes_max: usize) -> Refusal {
     )
 }
 
-/// Reads and forgets what is left of a refused request, within reason. One that waits for `100 Continue` has sent nothing.
-pub(crate) async fn drain<B: Body>(parts: &Parts, body: B) {
-    if body.is_end_stream() || parts.headers.contains_key(EXPECT) {
-        return;
+/// The refusal of a request before whose end it is known. It says whether the connection is of use afterwards.
+pub(crate) async fn after_body<B: Body>(refusal: Refusal, parts: &Parts, body: B) -> Refusal {
+    let read = drain(parts, body).await;
+    refusal.with_body_read(read)
+}
+
+/// Reads and forgets what is left of a refused request, within reason; tells whether its end was reached. One that waits for
+/// `100 Continue` has sent nothing.
+async fn drain<B: Body>(parts: &Parts, body: B) -> bool {
+    if body.is_end_stream() {
+        return true;
+    }
+    if parts.headers.contains_key(EXPECT) {
+        return false;
     }
     let mut body = std::pin::pin!(body);
     let reading = async {
         let mut read = 0;
-        while let Some(Ok(frame)) = body.frame().await {
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return false };
             read += frame.data_ref().map_or(0, bytes::Buf::remaining);
             if read > DRAIN_BYTES_MAX {
-                break;
+                return false;
             }
         }
+        true
     };
     // What takes longer is left to the server, which closes the connection.
-    let _ = tokio::time::timeout(DRAIN_TIME_MAX, reading).await;
+    tokio::time::timeout(DRAIN_TIME_MAX, reading).await.unwrap_or(false)
 }
 
 /// Refuses a request that was made too long ago, by a field that somebody trusted has set.
 pub(crate) fn check_age(headers: &HeaderMap, age: &RequestAge, now_ms: u64) -> Result<(), Refusal> {
     let refuse = |detail: String| Err(Refusal::new(Problem::RequestTooOld, detail));
     let name = age.header.as_str();
-    let Some(text) = headers.get(&age.header).and_then(|value| value.to_str().ok()) else {
+    let mut lines = headers.get_all(&age.header).iter();
+    let Some(line) = lines.next() else {
         return refuse(format!("the field `{name}` that says when the request was made is missing; send it"));
     };
-    match moment_ms(text.trim()) {
+    // Whoever trusts the field next may take the other line: the client's own, beside that of the gateway.
+    if lines.next().is_some() {
+        return refuse(format!("the field `{name}` came more than once; send it once"));
+    }
+    match line.to_str().ok().and_then(|text| moment_ms(text.trim())) {
         None => refuse(format!("the field `{name}` is no time; send seconds since 1970 or an HTTP date")),
-        Some(made_ms) if now_ms.abs_diff(made_ms) > millis(age.age_max) => {
+        Some(made_ms) if !clock::is_recent(made_ms, now_ms, millis(age.age_max)) => {
             refuse(format!("by `{name}` the request was made too long ago or in the future; make a new one"))
         }
         Some(_) => Ok(()),
@@ -216,7 +234,7 @@ pub(crate) fn compared<'a>(parts: &'a Parts, method: &'a str, fields: &'a Fields
 #[cfg(test)]
 mod tests {
     use super::{fields as fields_of, *};
-    use futures_util::FutureExt;
+    use futures_util::{FutureExt, StreamExt};
 
     #[test]
     fn every_line_of_a_field_is_compared() {
@@ -281,14 +299,36 @@ mod tests {
         Ok(http_body::Frame::data(Bytes::from_static(bytes)))
     }
 
-    #[test]
-    fn a_body_is_read_whole_within_its_limit() {
+    #[tokio::test]
+    async fn a_body_is_read_whole_within_its_limit() {
         let bytes = |count: usize| (0..count).map(|_| piece(b"x")).collect();
         assert_eq!(read(bytes(1_000)).unwrap().len(), 1_000);
         assert_eq!(read(bytes(1_001)).unwrap_err().problem, Problem::BodyTooLarge);
         assert_eq!(read(vec![piece(&[b'x'; 1_001])]).unwrap_err().problem, Problem::BodyTooLarge);
         let trailers = Ok(http_body::Frame::trailers(HeaderMap::new()));
         assert_eq!(read(vec![piece(b"a"), piece(b""), piece(b"b"), trailers]).unwrap(), "ab");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_says_whether_its_request_was_read_to_the_end() {
+        let refused = |pieces: Vec<Piece>, stalls: bool, expects: bool| async move {
+            let request = http::Request::post("/");
+            let request = if expects { request.header(EXPECT, "100-continue") } else { request };
+            let (parts, ()) = request.body(()).unwrap().into_parts();
+            let rest = if stalls {
+                futures_util::stream::pending().right_stream()
+            } else {
+                futures_util::stream::empty().left_stream()
+            };
+            let body = http_body_util::StreamBody::new(futures_util::stream::iter(pieces).chain(rest));
+            let refusal = after_body(Refusal::new(Problem::KeyMissing, "no key"), &parts, body).await;
+            refusal.into_response(None).extensions().get::<crate::http::BodyUnread>().is_none()
+        };
+        assert!(refused(vec![piece(b"a"), piece(b"b")], false, false).await);
+        assert!(!refused(vec![piece(b"a")], true, false).await, "it stalls");
+        assert!(!refused(vec![piece(b"a")], false, true).await, "it was not asked for");
+        assert!(!refused(vec![Err(BodyMalformed.into())], false, false).await, "it is malformed");
+        assert!(!refused(vec![piece(&[0; DRAIN_BYTES_MAX + 1])], false, false).await, "it is too long");
     }
 
     #[test]
@@ -321,10 +361,17 @@ mod tests {
         assert_eq!(check("1700000009999"), Ok(()));
         assert_eq!(check("Tue, 14 Nov 2023 22:13:20 GMT"), Ok(()));
         assert!(check("1699999989").unwrap_err().contains("too long ago"));
-        assert!(check("1700000011").unwrap_err().contains("in the future"));
+        assert_eq!(check("1700000060"), Ok(()), "a clock may be ahead");
+        assert!(check("1700000061").unwrap_err().contains("in the future"));
         for bad in ["NaN", "-1", "18446744073709551616", ""] {
             assert!(check(bad).unwrap_err().contains("is no time"), "{bad}");
         }
         assert!(check_age(&HeaderMap::new(), &age, 0).unwrap_err().detail.contains("missing"));
+        let twice =
+            HeaderMap::from_iter(["1700000000", "1700000000"].map(|text| (header.clone(), text.parse().unwrap())));
+        assert_eq!(twice.get_all(&header).iter().count(), 2);
+        let refused = check_age(&twice, &age, 1_700_000_000_000).unwrap_err();
+        assert_eq!(refused.problem, Problem::RequestTooOld);
+        assert!(refused.detail.contains("more than once"));
     }
 }

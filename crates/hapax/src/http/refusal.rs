@@ -167,6 +167,11 @@ pub(crate) fn say_should_retry(headers: &mut HeaderMap, should: bool) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Refused;
 
+/// Among the extensions of a refusal whose request was not read to its end. Whoever holds the connection has to close it, and
+/// says so: what comes next on it is the rest of that request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BodyUnread;
+
 /// A problem with what is to be said about this one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -179,6 +184,7 @@ pub struct Refusal {
     /// When to come back.
     pub retry_after: Option<Duration>,
     should_retry: Option<bool>,
+    body_unread: bool,
 }
 
 impl Refusal {
@@ -190,7 +196,14 @@ impl Refusal {
             Problem::KeyReused | Problem::AnswerNotKept => Some(false),
             _ => None,
         };
-        Self { problem, status: problem.status(), detail: detail.into(), retry_after: None, should_retry }
+        Self {
+            problem,
+            status: problem.status(),
+            detail: detail.into(),
+            retry_after: None,
+            should_retry,
+            body_unread: false,
+        }
     }
 
     /// With another status.
@@ -207,7 +220,14 @@ impl Refusal {
         self
     }
 
-    /// The response, with [`Refused`] among its extensions. `request_id` finds it in the logs.
+    /// For a request whose body was read to its end, or not.
+    #[must_use]
+    pub(crate) fn with_body_read(mut self, read: bool) -> Self {
+        self.body_unread = !read;
+        self
+    }
+
+    /// The response, with [`Refused`] among its extensions, and [`BodyUnread`] where that is so. `request_id` finds it in the logs.
     #[must_use]
     pub fn into_response(self, request_id: Option<&str>) -> Response<Bytes> {
         let mut problem = serde_json::json!({
@@ -226,6 +246,9 @@ impl Refusal {
         let mut response = Response::new(Bytes::from(problem.to_string()));
         *response.status_mut() = self.status;
         response.extensions_mut().insert(Refused);
+        if self.body_unread {
+            response.extensions_mut().insert(BodyUnread);
+        }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -162,12 +162,13 @@ where
     let key = match found {
         Ok(Some(key)) => key,
         Ok(None) => {
-            read_request::drain(&parts, body).await;
-            return Ok(asked.refuse(&settings, None, key_missing(&settings)));
+            let refusal = read_request::after_body(key_missing(&settings), &parts, body).await;
+            return Ok(asked.refuse(&settings, None, refusal));
         }
         Err(bad) => {
-            read_request::drain(&parts, body).await;
-            return Ok(asked.refuse(&settings, None, Refusal::new(Problem::KeyMalformed, bad.to_string())));
+            let refusal = Refusal::new(Problem::KeyMalformed, bad.to_string());
+            let refusal = read_request::after_body(refusal, &parts, body).await;
+            return Ok(asked.refuse(&settings, None, refusal));
         }
     };
     let call = match prepare(&settings, &route, key, parts, body).await {
@@ -216,16 +217,12 @@ where
 {
     let scope = match settings.scopes.of(&parts).await {
         Ok(scope) => scope,
-        Err(no_scope) => {
-            read_request::drain(&parts, body).await;
-            return Err(refusal_of(no_scope));
-        }
+        Err(no_scope) => return Err(read_request::after_body(refusal_of(no_scope), &parts, body).await),
     };
     if let Some(age) = &route.request_age
         && let Err(refusal) = read_request::check_age(&parts.headers, age, clock::wall_ms())
     {
-        read_request::drain(&parts, body).await;
-        return Err(refusal);
+        return Err(read_request::after_body(refusal, &parts, body).await);
     }
     let body = read_request::body(&parts, body, route.request_bytes_max).await?;
     hapax_core::failpoint!(async "body-read");

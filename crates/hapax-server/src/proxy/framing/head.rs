@@ -181,12 +181,44 @@ fn request_line(line: &[u8]) -> Result<RequestLine, Problem> {
     if method == b"CONNECT" {
         return Err(problem::NO_TUNNELS);
     }
+    if !is_target(target, method == b"OPTIONS") {
+        return Err(BAD_TARGET);
+    }
     let http_10 = match version {
         b"HTTP/1.1" => false,
         b"HTTP/1.0" => true,
         _ => return Err(NO_REQUEST_LINE),
     };
     Ok(RequestLine { get: method == b"GET", http_10 })
+}
+
+const BAD_TARGET: Problem = problem::bad_framing(
+    "The target is neither a path nor http://HOST/PATH, or not well-formed. Escape what it holds.",
+);
+
+/// A target longer than this is left to the parser, which has a limit of its own.
+const PLAIN_TARGET_BYTES_MAX: usize = 8 * 1024;
+
+/// Whether a target has a form that a server may be asked by, and exactly one meaning: whoever comes behind us would see
+/// the rest of it without a fragment, or an authority as no path at all.
+fn is_target(target: &[u8], is_options: bool) -> bool {
+    let is_path = target.starts_with(b"/");
+    if is_path && target.len() <= PLAIN_TARGET_BYTES_MAX && target.iter().all(|byte| is_plain(*byte)) {
+        return true;
+    }
+    let begins_with = |scheme: &[u8]| target.get(..scheme.len()).is_some_and(|it| it.eq_ignore_ascii_case(scheme));
+    let is_formed = is_path || begins_with(b"http://") || begins_with(b"https://") || (is_options && target == b"*");
+    is_formed && !target.contains(&b'#') && http::Uri::try_from(target).is_ok()
+}
+
+/// The letters of most paths and queries (RFC 3986, 3.3 and 3.4).
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'='
+        )
+        || matches!(byte, b':' | b'@' | b'/' | b'?' | b'%')
 }
 
 /// A field's name and its value without the space around it.

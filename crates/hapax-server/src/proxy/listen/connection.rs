@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hapax::http::BodyUnread;
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
@@ -36,6 +37,8 @@ use crate::proxy::headers::{self, Wish};
 use crate::proxy::problem::{self, Problem};
 use crate::proxy::{Body, Peer};
 
+/// What `Connection` says where nothing more is read.
+const CLOSE: HeaderValue = HeaderValue::from_static("close");
 /// A client that does not answer this is gone, even if its connection is not.
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// For saying that a connection ends, to a client that is idle.
@@ -297,7 +300,10 @@ where
     let open = Open::new(&context.shared);
     let response = match context.admit(request) {
         Ok(request) => {
-            let Ok(response) = call(service, request).await;
+            let Ok(mut response) = call(service, request).await;
+            if context.protocol == Protocol::Http1 && response.extensions().get::<BodyUnread>().is_some() {
+                response.headers_mut().insert(CONNECTION, CLOSE);
+            }
             response.map(|body| Reply::service(body, open))
         }
         Err(problem) => context.refusal(&problem).map(|body| Reply::refusal(body, open)),
@@ -340,6 +346,7 @@ impl Context {
         parts.extensions.insert(self.peer);
         let patience = Patience::WithoutProgress(options.body_time);
         let body = Body::received(incoming, self.protocol == Protocol::Http2, patience);
+        let body = body.with_trailers_checked(&options.relied_on);
         Ok(Request::from_parts(parts, body))
     }
 
@@ -355,7 +362,7 @@ impl Context {
         tracing::info!(code = problem.code, status = problem.status.as_u16(), request_id, "refused");
         let mut response = problem.response_to(&request_id);
         if self.protocol == Protocol::Http1 {
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            response.headers_mut().insert(CONNECTION, CLOSE);
         }
         response
     }

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hapax::http::Claim;
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRANSFER_ENCODING, UPGRADE};
+use hapax::http::{BodyUnread, Claim};
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
@@ -157,7 +157,7 @@ impl Upstream {
             request.extensions_mut().remove::<Lodging>().filter(|_| request.extensions().get::<Claim>().is_none());
         let client = lodging.and_then(|lodging| Some((request.extensions_mut().remove::<OnUpgrade>()?, lodging)));
         // We answered it ourselves, when the body was wanted.
-        request.headers_mut().remove(http::header::EXPECT);
+        headers::retain(request.headers_mut(), |name| name != EXPECT);
         self.inner.prepare(&mut request, client.is_some());
         let mut slot = Some(request);
         let exchanged = match client {
@@ -228,7 +228,7 @@ impl Inner {
             headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             return;
         }
-        headers.remove(UPGRADE);
+        headers::retain(headers, |name| name != UPGRADE);
         if headers.contains_key(TE) {
             headers.insert(CONNECTION, HeaderValue::from_static("te"));
         }
@@ -308,6 +308,9 @@ fn failed(lost: &Lost) -> Response<Body> {
     let (problem, failure) = meaning(lost);
     let mut response = problem.response();
     response.extensions_mut().insert(failure);
+    if matches!(lost, Lost::Body { .. }) {
+        response.extensions_mut().insert(BodyUnread);
+    }
     response
 }
 

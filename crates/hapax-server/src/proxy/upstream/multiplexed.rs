@@ -100,15 +100,14 @@ impl Multiplexed {
 /// The request as HTTP/2 has it: the host in the target.
 fn address(slot: &mut Option<Request<Body>>, target: &Target) -> Result<(), Lost> {
     let Some(request) = slot else { return Err(Lost::NothingSent("the request is gone")) };
-    let host = request.headers_mut().remove(HOST);
+    let host = request.headers().get(HOST);
     let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     parts.scheme = Some(target.scheme.clone());
     parts.authority = Some(authority.unwrap_or_else(|| target.authority.clone()));
     *request.uri_mut() = Uri::from_parts(parts).map_err(|_| Lost::NothingSent("the request's target is malformed"))?;
     *request.version_mut() = Version::HTTP_2;
-    request.headers_mut().remove(CONNECTION);
-    request.headers_mut().remove(TRANSFER_ENCODING);
+    headers::retain(request.headers_mut(), |name| ![HOST, CONNECTION, TRANSFER_ENCODING].contains(name));
     Ok(())
 }
 
