@@ -255,7 +255,12 @@ const FIELDS_ADDED: usize = 8;
 /// Removes what is not to be kept, and leaves the rest in its order. `HeaderMap::remove` does not: it puts the last field
 /// into the gap.
 pub(super) fn retain(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
-    if headers.keys().all(&keep) {
+    let Some(first_gone) = headers.keys().position(|name| !keep(name)) else { return };
+    // The last one leaves no gap, and servers like to end with `Connection`.
+    if first_gone + 1 == headers.keys_len()
+        && let Some(last) = headers.keys().last().cloned()
+    {
+        headers.remove(last);
         return;
     }
     let all = std::mem::take(headers);
@@ -284,4 +289,31 @@ fn is_protected(name: &HeaderName) -> bool {
     [HOST, AUTHORIZATION, COOKIE, FORWARDED, IDEMPOTENCY_KEY].contains(name)
         || name.as_str().starts_with("content-")
         || name.as_str().starts_with("x-forwarded-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(headers: &HeaderMap) -> Vec<String> {
+        headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn what_is_kept_stays_in_its_order_wherever_something_is_removed() {
+        for gone in ["x-a", "x-b", "x-c", "x-d"] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in [("x-a", "1"), ("x-b", "2"), ("x-a", "3"), ("x-c", "4"), ("x-d", "5"), ("x-d", "6")] {
+                headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+            }
+            let expected: Vec<String> = lines(&headers).into_iter().filter(|line| !line.starts_with(gone)).collect();
+            retain(&mut headers, |name| name != gone);
+            assert_eq!(lines(&headers), expected, "without {gone}");
+        }
+        let mut headers = HeaderMap::from_iter([(HOST, HeaderValue::from_static("a"))]);
+        retain(&mut headers, |_| true);
+        assert_eq!(lines(&headers), ["host=a"]);
+        retain(&mut headers, |_| false);
+        assert!(headers.is_empty());
+    }
 }
