@@ -1,8 +1,11 @@
 //! The listener and the upstream glued together: what passes, what a failure means, who holds up whom.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
+#[path = "transport/early_answers.rs"]
+mod early_answers;
 mod proxied;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -730,7 +733,7 @@ async fn a_request_is_never_sent_twice() {
 }
 
 /// An upstream that counts every request by its id, and then answers, cuts, resets or breaks off, by the id.
-async fn moody(counts: Arc<Vec<AtomicUsize>>) -> std::net::SocketAddr {
+async fn moody(counts: Arc<Vec<AtomicUsize>>) -> SocketAddr {
     scripted(move |mut wire| {
         let counts = Arc::clone(&counts);
         async move {
@@ -781,24 +784,6 @@ async fn no_request_is_sent_twice_whatever_the_upstream_does_under_load() {
     assert!(counts.iter().all(|count| count.load(Ordering::SeqCst) <= 1));
     let answered = counts.iter().filter(|count| count.load(Ordering::SeqCst) == 1).count();
     assert!(answered > CLIENTS * REQUESTS * 9 / 10, "only {answered} arrived");
-}
-
-#[tokio::test]
-async fn an_answer_before_the_end_of_the_request_is_passed_on() {
-    let upstream = scripted(|mut wire| async move {
-        wire.head().await;
-        wire.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig").await;
-        wire.until_closed().await;
-    })
-    .await;
-    let proxy = proxy(upstream).await;
-    let mut client = Wire::connect(proxy.addr).await;
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nhello").await;
-    let answer = client.answer().await;
-    assert_eq!((answer.status(), answer.text().as_str()), (413, "big"));
-    // What was to come of the body is never taken for a request.
-    let _ = client.stream.write_all(GET.as_bytes()).await;
-    assert!(client.is_closed().await);
 }
 
 #[tokio::test]
@@ -926,7 +911,7 @@ async fn connections_above_the_limit_wait_for_a_place() {
 }
 
 /// An upstream that answers when it is told to.
-async fn held_upstream() -> (Arc<Notify>, Arc<Notify>, std::net::SocketAddr) {
+async fn held_upstream() -> (Arc<Notify>, Arc<Notify>, SocketAddr) {
     let (arrived, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (arrived_inside, go_inside) = (Arc::clone(&arrived), Arc::clone(&go));
     let addr = scripted(move |mut wire| {

@@ -118,6 +118,11 @@ impl Body {
         self
     }
 
+    /// Whether all of it is here, so that sending it depends on nobody but the receiver.
+    pub(super) fn is_whole(&self) -> bool {
+        matches!(self.kind, Kind::Whole(_))
+    }
+
     pub(super) fn answer(answer: Box<Answer>) -> Self {
         Self { kind: Kind::Answer(answer) }
     }

@@ -14,6 +14,8 @@ use crate::proxy::{Body, BodyError};
 /// A body that is still being received over HTTP/1.1.
 pub(in crate::proxy) struct Answer {
     incoming: Incoming,
+    /// Whether all of it was read; what is left to do is up to the connection.
+    ended: bool,
     /// None after the end and after an error.
     connection: Option<Box<Connection>>,
     pool: Arc<Pool>,
@@ -26,7 +28,7 @@ type Next = Option<Result<Frame<Bytes>, BodyError>>;
 
 impl Answer {
     pub(super) fn new(incoming: Incoming, connection: Box<Connection>, pool: Arc<Pool>) -> Self {
-        Self { incoming, connection: Some(connection), pool, first: None }
+        Self { incoming, ended: false, connection: Some(connection), pool, first: None }
     }
 
     pub(in crate::proxy) fn size_hint(&self) -> SizeHint {
@@ -42,28 +44,36 @@ impl Answer {
             return Poll::Ready(Some(first.map(Frame::data)));
         }
         let Some(connection) = &mut self.connection else { return Poll::Ready(None) };
+        if self.ended {
+            return self.poll_release(cx).map(|()| None);
+        }
         let next = ready!(connection.poll_frame(&mut self.incoming, cx));
         match &next {
             Some(Ok(_)) => {}
             Some(Err(_)) => self.connection = None,
-            None => self.release(cx),
+            None => return self.poll_release(cx).map(|()| None),
         }
         Poll::Ready(next)
     }
 
-    fn release(&mut self, cx: &mut Context<'_>) {
-        if let Some(mut connection) = self.connection.take()
-            && connection.settle(cx)
-        {
+    /// After the last byte: gives the connection back when the request, too, is at its end.
+    fn poll_release(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.ended = true;
+        let Some(connection) = &mut self.connection else { return Poll::Ready(()) };
+        let is_usable = ready!(connection.poll_settled(cx));
+        if let Some(connection) = self.connection.take().filter(|_| is_usable) {
             self.pool.put(connection);
         }
+        Poll::Ready(())
     }
 
     /// The body, whole if it is small and already here, as most are.
     pub(super) fn into_body(mut self, cx: &mut Context<'_>) -> Body {
         if self.incoming.is_end_stream() {
-            self.release(cx);
-            return Body::empty();
+            return match self.poll_release(cx) {
+                Poll::Ready(()) => Body::empty(),
+                Poll::Pending => Body::answer(Box::new(self)),
+            };
         }
         let length = self.incoming.size_hint().exact();
         if length.is_none() {
@@ -72,8 +82,7 @@ impl Answer {
         match self.poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
                 let data = frame.into_data().unwrap_or_default();
-                if Some(data.len() as u64) == length {
-                    self.release(cx);
+                if Some(data.len() as u64) == length && self.poll_release(cx).is_ready() {
                     return Body::from(data);
                 }
                 self.first = Some(Ok(data));

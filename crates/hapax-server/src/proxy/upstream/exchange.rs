@@ -12,8 +12,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -38,6 +38,9 @@ pub(super) struct Connection {
     driven_to_end: bool,
     /// Whether the answer is read a second time; see [`reread`].
     reread: bool,
+    /// Whether an answer that comes before the whole request was taken leaves the rest to be sent: it is all here, and the
+    /// upstream has not said that it closes.
+    sends_rest: bool,
     wire: Arc<Wire>,
     timeout: Duration,
     deadline: Instant,
@@ -72,7 +75,8 @@ impl Connection {
     ) -> Self {
         let deadline = Instant::now() + timeout;
         let timer = Box::pin(sleep_until(deadline));
-        Self { sender, driver: Some(driver), driven_to_end: false, reread: false, wire, timeout, deadline, timer }
+        let (driver, driven_to_end, reread, sends_rest) = (Some(driver), false, false, false);
+        Self { sender, driver, driven_to_end, reread, sends_rest, wire, timeout, deadline, timer }
     }
 
     /// Takes a request, sends it once, and waits for the head of the answer. After an error the connection must not be used
@@ -84,6 +88,7 @@ impl Connection {
         self.wire.allow(BYTES_BEFORE_ANSWER_MAX);
         let before = self.wire.written();
         let is_head = request.method() == Method::HEAD;
+        let is_whole = request.body().is_whole();
         let mut answer = pin!(self.sender.try_send_request(request));
         let result = poll_fn(|cx| self.poll_answer(answer.as_mut(), cx)).await;
         let untouched = self.wire.written() == before;
@@ -107,6 +112,7 @@ impl Connection {
         hapax_core::failpoint!(async "answer-headers-in");
         self.wire.allow(usize::MAX);
         check_head(response.headers()).map_err(Lost::Doubt)?;
+        self.sends_rest = is_whole && stays_open(&response);
         Ok(response)
     }
 
@@ -186,10 +192,17 @@ impl Connection {
         }
     }
 
-    /// After the whole answer was read: whether the connection can take another request.
-    pub(super) fn settle(&mut self, cx: &mut Context<'_>) -> bool {
+    /// After the whole answer was read: whether the connection can take another request. An upstream may answer first and
+    /// read on: what it has not taken yet would be lost with the connection, so that is waited for.
+    pub(super) fn poll_settled(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         self.drive(cx);
-        !self.driven_to_end && !self.reread && self.sender.is_ready()
+        if self.driven_to_end || self.reread {
+            return Poll::Ready(false);
+        }
+        match self.sender.is_ready() {
+            false if self.sends_rest => self.poll_deadline(cx).map(|()| false),
+            is_ready => Poll::Ready(is_ready),
+        }
     }
 
     /// Whether the other side is still there and silent.
@@ -226,6 +239,13 @@ fn lost(error: &hyper::Error, untouched: bool) -> Lost {
     } else {
         "the upstream closed the connection without an answer"
     })
+}
+
+/// Whether whoever answered goes on with the connection.
+fn stays_open(response: &Response<Incoming>) -> bool {
+    let mut lines = response.headers().get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
+    let closes = lines.any(|line| line.split(',').any(|word| word.trim().eq_ignore_ascii_case("close")));
+    response.version() == Version::HTTP_11 && !closes
 }
 
 /// hyper takes the first of several lengths; we do not believe any.
