@@ -85,7 +85,7 @@ async fn a_store_inside_an_applications_file_is_operated_like_any_other() {
     assert!(with(&["store", "fence"]).starts_with("A fence stands"));
 
     let (code, told) = failed(here, &["store", "backup", "copy.db", "--store", "sqlite:app.db"]);
-    assert_eq!((code, told.contains("back up and restore it by other means")), (1, true), "{told}");
+    assert_eq!((code, told.contains("back up an application's file by its own means")), (1, true), "{told}");
     let read = |sql: &str| shop.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!((read("PRAGMA application_id"), read("SELECT count(*) FROM orders")), (77, 1));
 }
