@@ -316,7 +316,8 @@ fn lapse(found: &Found<'_>, now: Now, version: Version) -> Decision {
 }
 
 /// A sweep: what has expired under a policy that keeps a tombstone becomes one. Stored work that never ran becomes an
-/// answer that says so, and expires once more.
+/// answer that says so, and expires once more. Work whose last attempt lapsed may have happened, and nobody will run it
+/// again: that is unknown.
 fn expire(found: &Found<'_>, now: Now, never_ran: &Arc<Outcome>, version: Version) -> Decision {
     match found {
         Found::Free => answer(Answer::NotFound),
@@ -325,7 +326,12 @@ fn expire(found: &Found<'_>, now: Now, never_ran: &Arc<Outcome>, version: Versio
             write(tombstone(next_of(stored, version), expires_in_ms), Answer::Done)
         }
         Found::Live(stored) if stored.record.state == State::Ready && has_expired(stored, now) => {
-            write(completed(next_of(stored, version), never_ran), Answer::Done)
+            let next = next_of(stored, version);
+            if may_have_happened(&next) {
+                write(lapsed_into_doubt(next), Answer::Undecided)
+            } else {
+                write(completed(next, never_ran), Answer::Done)
+            }
         }
         Found::Tombstone(_) | Found::Live(_) => answer(Answer::Refused),
     }
@@ -456,6 +462,11 @@ fn is_due(stored: &Stored, now: Now) -> bool {
         State::Running => stored.due_at().is_some_and(|due_at| now.has_reached(due_at)),
         _ => stored.due_at().is_none_or(|due_at| now.at >= due_at),
     }
+}
+
+/// The last attempt of a ready record lapsed, and nobody has said what came of it.
+fn may_have_happened(ready: &Record) -> bool {
+    ready.attempt_id.is_some() && ready.verdict != Some(Verdict::DidNotHappen)
 }
 
 fn attempts_used_up(record: &Record, policy: &Policy) -> bool {

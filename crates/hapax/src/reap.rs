@@ -42,13 +42,15 @@ pub struct Report {
     pub expired: u32,
     /// Accepted work that never ran, and is now answered with 408.
     pub never_ran: u32,
+    /// Accepted work whose last attempt lapsed, that nobody tried again before its time was over, and that is now unknown.
+    pub in_doubt: u32,
     /// What is left.
     pub left: Left,
 }
 
 impl Report {
     fn last_words(&self) -> u32 {
-        self.expired + self.never_ran
+        self.expired + self.never_ran + self.in_doubt
     }
 }
 
@@ -150,6 +152,7 @@ async fn say_last_words<S: Store, T: Tokens>(
         match state {
             Some(State::Completed) => report.never_ran += 1,
             Some(State::Expired) => report.expired += 1,
+            Some(State::Unknown) => report.in_doubt += 1,
             _ => {}
         }
     }
@@ -168,9 +171,13 @@ async fn expire<S: Store, T: Tokens>(
     let Some(reply) = sweep::unless_store_failed(engine.apply(&address, &event, Some(seen)).await)? else {
         return Ok(None);
     };
-    let became = reply.record().map(|record| record.state).filter(|_| reply.answer == Answer::Done);
+    let has_become = matches!(reply.answer, Answer::Done | Answer::Undecided);
+    let became = reply.record().map(|record| record.state).filter(|_| has_become);
     match became {
         Some(State::Expired) => observe::expired(),
+        Some(State::Unknown) => {
+            tracing::warn!(id = %address.id(), "accepted work lapsed and was not tried again before its time was over");
+        }
         Some(_) => tracing::warn!(id = %address.id(), "accepted work never ran before its time was over"),
         None => {}
     }

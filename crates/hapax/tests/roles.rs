@@ -17,7 +17,7 @@ use hapax_core::limits::CLOCK_SETTLE_MS;
 use hapax_core::memory::Memory;
 use hapax_core::record::{AttemptId, Body, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version};
 use hapax_core::store::{Damaged, Health, Page, Scan, Seen, Store, StoreError, Swap};
-use hapax_core::transition::{Answer, Event};
+use hapax_core::transition::{Answer, Claimant, Event};
 use hapax_testkit::clock::FakeClock;
 use tokio_util::sync::CancellationToken;
 
@@ -270,18 +270,17 @@ async fn a_kept_key_becomes_a_tombstone_and_is_deleted_after_it() {
     assert_eq!(setup.stored("a").await, None);
 }
 
+/// Work at "a", to be done by a worker.
+async fn accept(setup: &Setup, policy: Policy) {
+    let work: Arc<[u8]> = Arc::from(&b"POST /pay"[..]);
+    let event = Event::Accept { request: &work, due_in_ms: 0, fingerprints: &request(), policy, labels: &[] };
+    assert_eq!(setup.engine.apply(&at("a"), &event, None).await.unwrap().answer, Answer::Accepted);
+}
+
 #[tokio::test]
 async fn accepted_work_that_never_ran_is_answered_with_408_before_it_goes() {
     let setup = setup();
-    let work: Arc<[u8]> = Arc::from(&b"POST /pay"[..]);
-    let event = Event::Accept {
-        request: &work,
-        due_in_ms: 0,
-        fingerprints: &request(),
-        policy: Policy::default(),
-        labels: &[],
-    };
-    assert_eq!(setup.engine.apply(&at("a"), &event, None).await.unwrap().answer, Answer::Accepted);
+    accept(&setup, Policy::default()).await;
     assert_eq!(reap::run_once(&setup.engine, 100).await.unwrap(), reap::Report::default(), "it is due, not expired");
     setup.clock.advance_ms(Policy::default().retention_ms);
     let report = reap::run_once(&setup.engine, 100).await.unwrap();
@@ -290,6 +289,33 @@ async fn accepted_work_that_never_ran_is_answered_with_408_before_it_goes() {
     assert_eq!((retry.answer, retry.outcome().unwrap().status), (Answer::Replay, 408));
     setup.clock.advance_ms(Policy::default().retention_ms);
     assert_eq!(reap::run_once(&setup.engine, 100).await.unwrap().reaped, 1);
+}
+
+#[tokio::test]
+async fn accepted_work_that_may_have_run_is_not_said_to_have_never_run() {
+    let setup = setup();
+    let policy = Policy { on_lapse: OnLapse::Rerun, ..Policy::default() };
+    accept(&setup, policy).await;
+    let event = Event::Claim {
+        by: Claimant::Worker,
+        attempt_id: AttemptId::from_bytes(tokens::random()),
+        fingerprints: &request(),
+        policy,
+        labels: &[],
+    };
+    assert_eq!(setup.engine.apply(&at("a"), &event, None).await.unwrap().answer, Answer::Proceed);
+    setup.clock.advance_ms(LEASE_MS);
+    lapse::run_once(&setup.engine, 100).await.unwrap();
+    assert_eq!(setup.state("a").await, State::Ready, "a worker may try again");
+    setup.clock.advance_ms(policy.retention_ms);
+    let report = reap::run_once(&setup.engine, 100).await.unwrap();
+    assert_eq!((report.in_doubt, report.never_ran), (1, 0));
+    assert_eq!(setup.state("a").await, State::Unknown, "nobody did");
+    assert_eq!(
+        reap::run_once(&setup.engine, 100).await.unwrap(),
+        reap::Report::default(),
+        "it stays until it is resolved"
+    );
 }
 
 #[tokio::test]

@@ -343,6 +343,7 @@ impl Scenario {
         facts.add_if(self.verdict == Some(Verdict::DidNotHappen), "denied");
         facts.add_if(self.verdict.is_some(), "settled");
         facts.add_if(self.state == Some(State::Ready) && self.is_past(), "overdue");
+        facts.add_if(self.owner.is_some() && self.verdict != Some(Verdict::DidNotHappen), "lapsed before");
         let said = match (self.state, self.verdict) {
             (Some(State::Completed), Some(Verdict::Happened)) => Some(Kind::Happened),
             (Some(State::Completed), Some(Verdict::GivenUp)) => Some(Kind::GiveUp),
@@ -412,7 +413,7 @@ fn outcome() -> Arc<Outcome> {
 pub(crate) struct Facts(Vec<&'static str>);
 
 impl Facts {
-    pub(crate) const WORDS: [&'static str; 26] = [
+    pub(crate) const WORDS: [&'static str; 27] = [
         "free",
         "record",
         "tombstone",
@@ -438,6 +439,7 @@ impl Facts {
         "denied",
         "settled",
         "overdue",
+        "lapsed before",
         "said before",
     ];
 
