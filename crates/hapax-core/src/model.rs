@@ -98,7 +98,7 @@ impl Model for Hapax {
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        let always: [Milestone; 13] = [
+        let always: [Milestone; 14] = [
             (AT_MOST_ONCE, |_, world| world.permits >= 0),
             ("no attempt begins while the one before may still have an effect", |_, world| {
                 world.broken != Some(Broken::Overlap)
@@ -114,6 +114,7 @@ impl Model for Hapax {
             ("the fence stays until a new attempt", |_, world| world.broken != Some(Broken::Attempt)),
             ("a rerun begins at the beginning", |_, world| world.broken != Some(Broken::Checkpoint)),
             ("nothing lapses or expires by a paused clock", |_, world| world.broken != Some(Broken::PausedClock)),
+            ("what may have run is not said to have never run", |_, world| world.broken != Some(Broken::NeverRan)),
             ("nothing unfinished is deleted", |_, world| world.broken != Some(Broken::Reaped)),
             ("a record that everybody left comes to an end", |model, world| model.comes_to_an_end(world)),
         ];

@@ -316,7 +316,7 @@ fn lapse(found: &Found<'_>, now: Now, version: Version) -> Decision {
 }
 
 /// A sweep: what has expired under a policy that keeps a tombstone becomes one. Stored work that never ran becomes an
-/// answer that says so, and expires once more. Work whose last attempt lapsed may have happened, and nobody will run it
+/// answer that says so, and expires once more. Work of which an attempt lapsed may have happened, and nobody will run it
 /// again: that is unknown.
 fn expire(found: &Found<'_>, now: Now, never_ran: &Arc<Outcome>, version: Version) -> Decision {
     match found {
@@ -464,9 +464,12 @@ fn is_due(stored: &Stored, now: Now) -> bool {
     }
 }
 
-/// The last attempt of a ready record lapsed, and nobody has said what came of it.
+/// An attempt of a ready record lapsed, and nobody has said what came of it. Where a lapse leads to another attempt, all
+/// but the last one may have.
 fn may_have_happened(ready: &Record) -> bool {
-    ready.attempt_id.is_some() && ready.verdict != Some(Verdict::DidNotHappen)
+    let last = ready.attempt_id.is_some() && ready.verdict != Some(Verdict::DidNotHappen);
+    let earlier = ready.attempt > 1 && ready.policy.on_lapse != OnLapse::Unknown;
+    last || earlier
 }
 
 fn attempts_used_up(record: &Record, policy: &Policy) -> bool {

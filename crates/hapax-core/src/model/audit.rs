@@ -24,6 +24,14 @@ impl Step<'_> {
         self.world.permits += 1;
     }
 
+    fn pass_over(&mut self) {
+        self.world.passed_over = (self.world.passed_over + 1).min(2);
+    }
+
+    fn settle_one(&mut self) {
+        self.world.passed_over = self.world.passed_over.saturating_sub(1);
+    }
+
     /// In the moment of a decision: an attempt writes its own record only, and who is told that nothing was changed has
     /// changed nothing.
     pub(super) fn audit_decision(&mut self, what: What, kept: Option<&Kept>, attempt_id: u8, decided: &Decided) {
@@ -66,6 +74,7 @@ impl Step<'_> {
                     self.broke(Broken::AnswerChanged);
                 }
                 self.world.ready_by = Some(ReadyBy::Accepted);
+                self.world.passed_over = 0;
             }
         }
     }
@@ -77,6 +86,12 @@ impl Step<'_> {
             if !(has_expired && before.keeps_tombstone && next.state == State::Expired) {
                 self.broke(Broken::AnswerChanged);
             }
+        }
+        match (write.what, next.state) {
+            (What::Expire, State::Completed) if self.world.passed_over > 0 => self.broke(Broken::NeverRan),
+            // The last one is in doubt again.
+            (What::Expire, State::Unknown) if self.world.ready_by == Some(ReadyBy::Lapsed) => self.settle_one(),
+            _ => {}
         }
         if next.on_lapse < before.on_lapse || (before.keeps_tombstone && !next.keeps_tombstone) {
             self.broke(Broken::PolicyLoosened);
@@ -97,6 +112,9 @@ impl Step<'_> {
             && before.on_lapse != OnLapse::Unknown
             && write.route != OnLapse::Unknown;
         let lapsed_earlier = before.state == State::Ready && self.world.ready_by == Some(ReadyBy::Lapsed);
+        if lapsed {
+            self.pass_over();
+        }
         if lapsed || lapsed_earlier {
             self.permit();
             if write.next.on_lapse == OnLapse::Rerun && write.next.has_checkpoint {
@@ -113,13 +131,20 @@ impl Step<'_> {
             return;
         }
         match write.what {
-            What::Fail => self.world.ready_by = Some(ReadyBy::Failed),
+            What::Fail => {
+                // An attempt that lapsed says itself that it did nothing.
+                if self.world.ready_by == Some(ReadyBy::Lapsed) {
+                    self.settle_one();
+                }
+                self.world.ready_by = Some(ReadyBy::Failed);
+            }
             What::DidNotHappen => {
                 self.permit();
                 self.world.ready_by = Some(ReadyBy::Verdict);
             }
             _ => {
                 self.world.ready_by = Some(ReadyBy::Lapsed);
+                self.pass_over();
                 let may_run_again =
                     before.state == State::Running && before.due == Time::Passed && before.on_lapse != OnLapse::Unknown;
                 if !may_run_again {

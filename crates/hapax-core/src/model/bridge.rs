@@ -27,6 +27,8 @@ const PROBE_MS: u64 = 5;
 pub(super) struct Bridge {
     rules: Rules,
     attempts_max: Option<u32>,
+    /// Attempts are told apart up to this number: as far as the rules look.
+    attempts_told: u32,
     fingerprint: Fingerprint,
     outcome: Arc<Outcome>,
     request: Arc<[u8]>,
@@ -56,11 +58,17 @@ impl Bridge {
         Self {
             rules,
             attempts_max,
+            attempts_told: attempts_max.unwrap_or(1),
             fingerprint: Fingerprint { scheme, digest: [7; 32] },
             outcome: Arc::new(Outcome { status: 201, headers: vec![], body: Body::NotKept }),
             request: Arc::from(b"request".as_slice()),
             checkpoint: Checkpoint { name: "halfway".to_owned(), data: vec![] },
         }
+    }
+
+    /// Where it matters whether there was more than one attempt.
+    pub(super) fn telling_attempts_apart(self) -> Self {
+        Self { attempts_told: 2, ..self }
     }
 
     /// Asks the real rules.
@@ -145,8 +153,7 @@ impl Bridge {
         Kept {
             version: record.version.as_bytes()[0],
             state: record.state,
-            // Counted as far as the rules look.
-            attempt: record.attempt.min(self.attempts_max.unwrap_or(1)) as u8,
+            attempt: record.attempt.min(self.attempts_told) as u8,
             attempt_id: record.attempt_id.map(|id| id.as_bytes()[0]),
             on_lapse: record.policy.on_lapse,
             keeps_tombstone: record.policy.keep_expired_ms.is_some(),

@@ -111,6 +111,17 @@ fn run_later() -> Hapax {
     }
 }
 
+/// The same, and workers may stay away for longer than the work is worth.
+fn never_run() -> Hapax {
+    Hapax {
+        bridge: Bridge::new(FENCED, None).telling_attempts_apart(),
+        says: &[What::Complete, What::Fail],
+        expires: true,
+        milestones: milestones::NEVER_RUN,
+        ..run_later()
+    }
+}
+
 /// Visits every state. `states_min` keeps the model from becoming empty unnoticed.
 fn check(name: &str, states_min: usize, model: Hapax) {
     let finish_when = HasDiscoveries::AnyFailures;
@@ -183,6 +194,11 @@ fn automation_gives_up_and_a_person_decides() {
 #[test]
 fn requests_run_later_run_once() {
     check("run later", 10_000, run_later());
+}
+
+#[test]
+fn what_may_have_run_is_not_said_to_have_never_run() {
+    check("never run", 100_000, never_run());
 }
 
 #[test]

@@ -138,6 +138,11 @@ pub(super) const LATER: &[Milestone] = &[
     ("its answer is replayed", |model, world| model.hears(world, What::Accept, Answer::Replay)),
 ];
 
+pub(super) const NEVER_RUN: &[Milestone] = &[
+    ("work that never ran is said to", |model, world| model.hears(world, What::Expire, Answer::Done)),
+    ("work that may have run is in doubt", |model, world| model.hears(world, What::Expire, Answer::Undecided)),
+];
+
 impl Hapax {
     fn hears(&self, world: &World, what: What, answer: Answer) -> bool {
         self.some_step(world, what, |_, step| step.note.is_some_and(|note| note.answer == answer))

@@ -219,6 +219,8 @@ pub(super) enum Broken {
     Checkpoint,
     /// Something lapsed or expired by a clock that was not trusted.
     PausedClock,
+    /// Work was said to have never run though an attempt of it may have.
+    NeverRan,
     /// A store deleted what is not finished.
     Reaped,
     /// The attempt id changed without a reason.
@@ -240,6 +242,8 @@ pub(super) struct World {
     pub(super) permits: i8,
     /// Ghost: how the record became ready, while it is.
     pub(super) ready_by: Option<ReadyBy>,
+    /// Ghost: how many attempts lapsed, and another one followed or may follow. Two stand for many.
+    pub(super) passed_over: u8,
     /// The first thing an auditor found.
     pub(super) broken: Option<Broken>,
 }
@@ -255,6 +259,7 @@ impl World {
         limbo: None,
         permits: 0,
         ready_by: None,
+        passed_over: 0,
         broken: None,
     };
 

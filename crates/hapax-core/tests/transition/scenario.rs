@@ -343,7 +343,8 @@ impl Scenario {
         facts.add_if(self.verdict == Some(Verdict::DidNotHappen), "denied");
         facts.add_if(self.verdict.is_some(), "settled");
         facts.add_if(self.state == Some(State::Ready) && self.is_past(), "overdue");
-        facts.add_if(self.owner.is_some() && self.verdict != Some(Verdict::DidNotHappen), "lapsed before");
+        let last_lapsed = self.owner.is_some() && self.verdict != Some(Verdict::DidNotHappen);
+        facts.add_if(last_lapsed || ATTEMPTS > 1 && self.of_record != OnLapse::Unknown, "lapsed before");
         let said = match (self.state, self.verdict) {
             (Some(State::Completed), Some(Verdict::Happened)) => Some(Kind::Happened),
             (Some(State::Completed), Some(Verdict::GivenUp)) => Some(Kind::GiveUp),
