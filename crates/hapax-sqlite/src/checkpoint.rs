@@ -2,20 +2,23 @@
 //!
 //! A commit appends to the log; now and then its pages are copied into the file. Doing that in the writer's thread would
 //! make some claims wait until many megabytes are copied and on the disk. So a thread of its own copies (`PASSIVE`: it
-//! blocks nobody). SQLite syncs the file only at the end of a pass that found nothing committed since it began, and a log
-//! starts over by itself once such a pass has ended and nothing was committed since. So when little is left to copy the
-//! writer keeps still for a moment: long enough for the pass to get to its sync, not until that ends. What is committed
-//! meanwhile is less than what was synced, so a few rounds bring both together. The log is never cut while it is in use:
-//! a commit into blocks that are there already is cheaper.
+//! blocks nobody). SQLite syncs the file only at the end of a pass that found nothing committed since it began. So when
+//! little is left to copy the writer keeps still for a moment: long enough for the pass to get to its sync, not until that
+//! ends. What was committed during that sync is little too, and the writer starts the log over. The log is not cut while
+//! it is in use, unless it became very long: a commit into blocks that are there already is cheaper.
+//!
+//! If the disk fails, nothing is copied any more and the store stops: what a failed sync left behind counts as written,
+//! so a second one would succeed. All of it is still in the log, for the next start.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rusqlite::Connection;
 use rusqlite::hooks::Wal;
+use rusqlite::{Connection, ErrorCode};
+
+use crate::writer::Broken;
 
 /// The first copy begins when the log has this many pages. Under a light load all of it is soon in the file, and the
 /// log starts over: a commit then finds its blocks in place.
@@ -30,33 +33,42 @@ const SYNC_PAGES: u64 = 6_000;
 /// Under a heavy load the log becomes this long before it is started over.
 const START_OVER_PAGES: u64 = 16_000;
 
-/// So few pages are copied in less than [`STILL`].
-const REST_PAGES_MAX: u64 = 400;
+/// So little is copied and synced in a few milliseconds. Of larger commits, two.
+const REST_PAGES_MAX: u64 = 600;
 
-/// So few that there is next to nothing to sync either, and the log may start over although it is not long.
+/// So little that the log may start over although it is not long.
 const REST_PAGES_FEW: u64 = 100;
 
-/// How long the writer keeps still for a pass.
+/// How long the writer keeps still for a pass, and for each page of it.
 const STILL: Duration = Duration::from_millis(5);
+const STILL_PER_PAGE: Duration = Duration::from_micros(5);
 
-/// Beyond this the writer copies whatever is left: a log without end would fill the disk.
+/// From here on the writer lets the thread catch up, a moment after each commit. A log that was longer is cut when it starts
+/// over.
+pub(crate) const HURRY_PAGES: u64 = 2 * START_OVER_PAGES;
+
+/// From here on the writer starts the log over even if that takes long: a log without end would fill the disk.
 const LOG_PAGES_MAX: u64 = 128_000;
 
-/// Passes of one copy. Each is shorter than the one before, unless the writer is faster than the copy.
+/// Passes of one copy. Each is shorter than the one before, or it is the last.
 const PASSES_MAX: u32 = 16;
 
 pub(crate) struct Checkpointer {
     orders: Option<mpsc::SyncSender<Order>>,
     thread: Option<JoinHandle<()>>,
     progress: Arc<Progress>,
+    broken: Arc<Broken>,
     /// Nothing is tried again before the log is this long.
     not_before_pages: u64,
+    /// How long the log was when it was looked at last.
+    seen_pages: u64,
 }
 
 #[derive(Default)]
 struct Progress {
-    /// A copy is under way.
-    busy: AtomicBool,
+    /// An order is being carried out.
+    busy: Mutex<bool>,
+    idle: Condvar,
     /// How many pages of the log are in the file.
     copied_pages: AtomicU64,
     /// How many are on the disk there, as far as can be told: what is wrong here costs time, and nothing else.
@@ -65,19 +77,48 @@ struct Progress {
     log_pages: AtomicU64,
 }
 
+impl Progress {
+    fn set_busy(&self, busy: bool) {
+        *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = busy;
+        self.idle.notify_all();
+    }
+
+    /// Whether nothing is under way, now or soon.
+    fn is_idle_within(&self, wait: Duration) -> bool {
+        let busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.idle.wait_timeout_while(busy, wait, |busy| *busy);
+        !*waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn of(&self, pages: u64, commit_pages: u64) -> Log {
+        let [copied_pages, synced_pages] =
+            [&self.copied_pages, &self.synced_pages].map(|count| count.load(Ordering::Acquire));
+        Log { pages, copied_pages, synced_pages, commit_pages }
+    }
+}
+
+/// An order under way. Over when it is dropped, however that comes.
+struct Busy<'a>(&'a Progress);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.set_busy(false);
+    }
+}
+
 impl Checkpointer {
     /// Starts the thread, with a connection of its own.
-    pub(crate) fn start(connection: Connection) -> std::io::Result<Self> {
+    pub(crate) fn start(connection: Connection, broken: Arc<Broken>) -> std::io::Result<Self> {
         let (orders, waiting) = mpsc::sync_channel::<Order>(1);
         let progress = Arc::new(Progress::default());
-        let shared = Arc::clone(&progress);
+        let (shared, failed) = (Arc::clone(&progress), Arc::clone(&broken));
         let thread = std::thread::Builder::new().name("hapax-checkpoint".to_owned()).spawn(move || {
             while let Ok(order) = waiting.recv() {
-                order.run(&connection, &shared);
-                shared.busy.store(false, Ordering::Release);
+                let _busy = Busy(&shared);
+                order.run(|| checkpoint(&connection, "PASSIVE", &failed), &shared);
             }
         })?;
-        Ok(Self { orders: Some(orders), thread: Some(thread), progress, not_before_pages: 0 })
+        Ok(Self { orders: Some(orders), thread: Some(thread), progress, broken, not_before_pages: 0, seen_pages: 0 })
     }
 
     /// From now on every commit on that connection says how long the log is.
@@ -91,41 +132,44 @@ impl Checkpointer {
 
     /// Looks at the log after a commit.
     pub(crate) fn after_commit(&mut self, connection: &Connection) {
-        if self.progress.busy.load(Ordering::Acquire) {
+        let pages = self.progress.log_pages.load(Ordering::Acquire);
+        let commit_pages = pages.saturating_sub(std::mem::replace(&mut self.seen_pages, pages));
+        let patience = if pages >= HURRY_PAGES { STILL } else { Duration::ZERO };
+        if !self.progress.is_idle_within(patience) {
             return;
         }
-        let pages = self.progress.log_pages.load(Ordering::Acquire);
         if pages < FIRST_COPY_PAGES {
             // Nothing of it was copied yet. SQLite itself, or another process, may have started the log over.
             self.begin_anew();
         } else if pages >= self.not_before_pages {
-            let copied = self.progress.copied_pages.load(Ordering::Acquire);
-            let synced = self.progress.synced_pages.load(Ordering::Acquire);
-            match next_step(pages, copied, synced) {
+            let log = self.progress.of(pages, commit_pages);
+            match log.next_step() {
                 Step::Wait => {}
                 Step::Copy => self.order(Order::Copy),
-                Step::CatchUp => self.order(Order::CatchUp),
-                Step::Sync => self.keep_still(pages),
+                Step::CatchUp => self.order(Order::CatchUp { enough_pages: log.little() / 2 }),
+                Step::Sync => self.keep_still(&log),
                 Step::StartOver => self.start_over(connection, pages),
             }
         }
     }
 
     /// Commits nothing until the thread has copied the rest, and most likely is syncing the file.
-    fn keep_still(&mut self, pages: u64) {
-        let (done, ended) = mpsc::sync_channel(1);
-        self.order(Order::Sync(done));
-        if ended.recv_timeout(STILL).is_ok() {
-            // The next commit starts the log over, unless a reader needs it; then it is not tried again soon.
-            self.not_before_pages = pages + NEXT_COPY_PAGES;
+    fn keep_still(&mut self, log: &Log) {
+        self.order(Order::Sync);
+        let wait = STILL + STILL_PER_PAGE.saturating_mul(u32::try_from(log.rest()).unwrap_or(u32::MAX));
+        let is_done = self.progress.is_idle_within(wait);
+        if is_done && self.progress.synced_pages.load(Ordering::Acquire) >= log.pages {
+            // SQLite starts the log over with the next commit, unless a reader needs it; then it is not tried again soon.
+            self.not_before_pages = log.pages + NEXT_COPY_PAGES;
         }
     }
 
     /// The writer starts the log over; if a reader still needs it, not now.
     fn start_over(&mut self, connection: &Connection, pages: u64) {
-        let restarted = without_waiting(connection, || checkpoint(connection, "RESTART"));
+        let restarted = without_waiting(connection, || checkpoint(connection, "RESTART", &self.broken));
         self.begin_anew();
         if restarted.is_some_and(|restarted| !restarted.busy) {
+            self.seen_pages = 0;
             self.progress.log_pages.store(0, Ordering::Release);
         } else {
             self.not_before_pages = pages + NEXT_COPY_PAGES;
@@ -139,15 +183,15 @@ impl Checkpointer {
     }
 
     fn order(&self, order: Order) {
-        self.progress.busy.store(true, Ordering::Release);
+        self.progress.set_busy(true);
         if self.orders.as_ref().is_none_or(|orders| orders.try_send(order).is_err()) {
-            self.progress.busy.store(false, Ordering::Release);
+            self.progress.set_busy(false);
         }
     }
 
     /// Leaves nothing in the log, unless somebody still reads there.
     pub(crate) fn fold(&mut self, connection: &Connection) {
-        checkpoint(connection, "TRUNCATE");
+        checkpoint(connection, "TRUNCATE", &self.broken);
         self.begin_anew();
     }
 
@@ -157,54 +201,60 @@ impl Checkpointer {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        checkpoint(connection, "TRUNCATE");
+        checkpoint(connection, "TRUNCATE", &self.broken);
     }
 }
 
 /// What the thread is to do.
+#[derive(Clone, Copy)]
 enum Order {
     /// Copy what is there.
     Copy,
-    /// Copy until little is left.
-    CatchUp,
-    /// Copy what is there while the writer keeps still, and say when it is on the disk.
-    Sync(mpsc::SyncSender<()>),
+    /// Copy until no more than this is left.
+    CatchUp { enough_pages: u64 },
+    /// Copy what is there, and sync the file: the writer keeps still meanwhile.
+    Sync,
 }
 
 impl Order {
-    fn run(self, connection: &Connection, progress: &Progress) {
+    fn run(self, mut pass: impl FnMut() -> Option<Checkpoint>, progress: &Progress) {
+        let mut copy = || {
+            let done = pass()?;
+            progress.copied_pages.store(done.copied_pages, Ordering::Release);
+            (!done.busy).then_some(done)
+        };
         match self {
-            Self::Copy => drop(pass(connection, progress)),
-            Self::CatchUp => catch_up(connection, progress),
-            Self::Sync(done) => {
-                if let Some(copied_pages) = pass(connection, progress) {
-                    progress.synced_pages.store(copied_pages, Ordering::Release);
-                    // The writer may have gone on.
-                    let _ = done.try_send(());
+            Self::Copy => {
+                copy();
+            }
+            Self::CatchUp { enough_pages } => {
+                let mut least = u64::MAX;
+                for _ in 0..PASSES_MAX {
+                    let Some(done) = copy() else { return };
+                    let rest = progress.log_pages.load(Ordering::Acquire).saturating_sub(done.copied_pages);
+                    // A reader that needs the log, such as a backup, lets no pass get any further, and a writer may be faster.
+                    if rest <= enough_pages || rest >= least {
+                        return;
+                    }
+                    least = rest;
+                }
+            }
+            Self::Sync => {
+                if let Some(done) = copy().filter(|done| done.copied_pages >= done.log_pages) {
+                    progress.synced_pages.store(done.copied_pages, Ordering::Release);
                 }
             }
         }
     }
 }
 
-fn catch_up(connection: &Connection, progress: &Progress) {
-    let mut before = None;
-    for _ in 0..PASSES_MAX {
-        let Some(copied_pages) = pass(connection, progress) else { return };
-        let rest = progress.log_pages.load(Ordering::Acquire).saturating_sub(copied_pages);
-        // A reader that needs the log, such as a backup, lets no pass get any further.
-        let is_stuck = before.replace(copied_pages) == Some(copied_pages);
-        if rest <= REST_PAGES_MAX / 2 || is_stuck {
-            return;
-        }
-    }
-}
-
-/// One pass over what is in the log now. `None` if another process is at it, or it failed: a later one gets on.
-fn pass(connection: &Connection, progress: &Progress) -> Option<u64> {
-    let done = checkpoint(connection, "PASSIVE")?;
-    progress.copied_pages.store(done.copied_pages, Ordering::Release);
-    (!done.busy).then_some(done.copied_pages)
+/// A log of `pages`, of which so many are in the file, and on the disk there; the last commits added so many.
+#[derive(Clone, Copy, Debug, Default)]
+struct Log {
+    pages: u64,
+    copied_pages: u64,
+    synced_pages: u64,
+    commit_pages: u64,
 }
 
 #[derive(Debug, PartialEq)]
@@ -216,38 +266,59 @@ enum Step {
     StartOver,
 }
 
-/// What to do about a log that long, of which so much is in the file, and so much on the disk.
-fn next_step(pages: u64, copied_pages: u64, synced_pages: u64) -> Step {
-    let (rest, unsynced) = (pages.saturating_sub(copied_pages), pages.saturating_sub(synced_pages));
-    let wants_sync = pages >= START_OVER_PAGES || unsynced >= SYNC_PAGES;
-    let many = if copied_pages == 0 { FIRST_COPY_PAGES } else { NEXT_COPY_PAGES };
-    if pages >= LOG_PAGES_MAX {
-        Step::StartOver
-    } else if copied_pages > 0 && (rest <= REST_PAGES_FEW || (wants_sync && rest <= REST_PAGES_MAX)) {
-        Step::Sync
-    } else if pages >= START_OVER_PAGES || (wants_sync && rest >= many) {
-        Step::CatchUp
-    } else if rest >= many {
-        Step::Copy
-    } else {
-        Step::Wait
+impl Log {
+    fn rest(&self) -> u64 {
+        self.pages.saturating_sub(self.copied_pages)
+    }
+
+    /// So little that the writer may wait for it.
+    fn little(&self) -> u64 {
+        REST_PAGES_MAX.max(2 * self.commit_pages)
+    }
+
+    fn next_step(&self) -> Step {
+        let (rest, unsynced) = (self.rest(), self.pages.saturating_sub(self.synced_pages));
+        let is_begun = self.copied_pages > 0;
+        let is_long = self.pages >= START_OVER_PAGES;
+        let many = if is_begun { NEXT_COPY_PAGES } else { FIRST_COPY_PAGES };
+        if is_begun && unsynced <= if is_long { self.little() } else { REST_PAGES_FEW }
+            || self.pages >= LOG_PAGES_MAX && rest <= START_OVER_PAGES
+        {
+            Step::StartOver
+        } else if is_begun && (rest <= REST_PAGES_FEW || rest <= self.little() && (is_long || unsynced >= SYNC_PAGES)) {
+            Step::Sync
+        } else if is_long || rest >= many && unsynced >= SYNC_PAGES {
+            Step::CatchUp
+        } else if rest >= many {
+            Step::Copy
+        } else {
+            Step::Wait
+        }
     }
 }
 
 struct Checkpoint {
     /// Somebody was in the way; a later try gets on.
     busy: bool,
+    /// How long the log is.
+    log_pages: u64,
     /// How many pages of the log are in the file now.
     copied_pages: u64,
 }
 
-fn checkpoint(connection: &Connection, mode: &str) -> Option<Checkpoint> {
-    connection
-        .query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
-            let busy = row.get::<_, i64>(0)? != 0;
-            Ok(Checkpoint { busy, copied_pages: u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0) })
-        })
-        .ok()
+/// `None` where it failed, and nothing can be said.
+fn checkpoint(connection: &Connection, mode: &str, broken: &Broken) -> Option<Checkpoint> {
+    if broken.is_set() {
+        return None;
+    }
+    let done = connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
+        let pages = |at| row.get::<_, i64>(at).map(|pages| u64::try_from(pages).unwrap_or(0));
+        Ok(Checkpoint { busy: row.get::<_, i64>(0)? != 0, log_pages: pages(1)?, copied_pages: pages(2)? })
+    });
+    if done.as_ref().is_err_and(|error| error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)) {
+        broken.set();
+    }
+    done.ok()
 }
 
 /// Claims are waiting behind this: what cannot be had at once is left.
@@ -260,100 +331,4 @@ fn without_waiting<T>(connection: &Connection, work: impl FnOnce() -> T) -> T {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_log_is_copied_in_parts_synced_and_started_over() {
-        assert_eq!(next_step(FIRST_COPY_PAGES, 0, 0), Step::Copy);
-        assert_eq!(next_step(1_050, 1_000, 0), Step::Sync, "so little is left");
-        assert_eq!(next_step(1_300, 1_000, 0), Step::Wait);
-        assert_eq!(next_step(4_000, 1_000, 0), Step::Wait);
-        assert_eq!(next_step(5_000, 1_000, 0), Step::Copy);
-        assert_eq!(next_step(9_000, 5_000, 0), Step::CatchUp, "much is not on the disk yet");
-        assert_eq!(next_step(9_300, 9_000, 0), Step::Sync, "and now it can be");
-        assert_eq!(next_step(13_000, 9_000, 9_000), Step::Copy);
-        assert_eq!(next_step(START_OVER_PAGES, 13_000, 9_000), Step::CatchUp, "it is long");
-        assert_eq!(next_step(START_OVER_PAGES + 500, START_OVER_PAGES, START_OVER_PAGES), Step::CatchUp);
-        assert_eq!(next_step(START_OVER_PAGES + 300, START_OVER_PAGES, START_OVER_PAGES), Step::Sync);
-        assert_eq!(next_step(LOG_PAGES_MAX, 1, 0), Step::StartOver, "whatever it takes");
-    }
-
-    fn connection(path: &std::path::Path) -> Connection {
-        let connection = Connection::open(path).unwrap();
-        connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0").unwrap();
-        connection
-    }
-
-    #[test]
-    fn a_pass_while_the_writer_keeps_still_lets_the_next_commit_start_the_log_over() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut writer = connection(&dir.path().join("log.db"));
-        let mut checkpointer = Checkpointer::start(connection(&dir.path().join("log.db"))).unwrap();
-        checkpointer.watch(&mut writer).unwrap();
-        writer.execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (randomblob(100000))").unwrap();
-        let pages = checkpointer.progress.log_pages.load(Ordering::Acquire);
-        assert!(pages > 20, "{pages} pages");
-        checkpointer.keep_still(pages);
-        while checkpointer.progress.busy.load(Ordering::Acquire) {
-            std::thread::yield_now();
-        }
-        let Progress { copied_pages, synced_pages, .. } = &*checkpointer.progress;
-        assert_eq!((copied_pages.load(Ordering::Acquire), synced_pages.load(Ordering::Acquire)), (pages, pages));
-        writer.execute_batch("INSERT INTO t VALUES (1)").unwrap();
-        let pages = checkpointer.progress.log_pages.load(Ordering::Acquire);
-        assert!(pages < 5, "{pages} pages");
-        checkpointer.after_commit(&writer);
-        assert_eq!(checkpointer.not_before_pages, 0, "a new log is looked at again");
-    }
-
-    #[test]
-    fn a_log_that_a_reader_needs_is_not_tried_at_every_commit() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("log.db");
-        let mut writer = connection(&path);
-        let mut checkpointer = Checkpointer::start(connection(&path)).unwrap();
-        checkpointer.watch(&mut writer).unwrap();
-        writer.execute_batch("CREATE TABLE t (x)").unwrap();
-        let reader = connection(&path);
-        reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
-        let pages = checkpointer.progress.log_pages.load(Ordering::Acquire);
-        let (done, ended) = mpsc::sync_channel(1);
-        Order::Sync(done).run(&connection(&path), &checkpointer.progress);
-        assert!(ended.try_recv().is_ok());
-        writer.execute_batch("INSERT INTO t VALUES (1)").unwrap();
-        assert!(checkpointer.progress.log_pages.load(Ordering::Acquire) > pages, "the log goes on");
-        // As after a pass that ended while the writer kept still.
-        checkpointer.progress.log_pages.store(FIRST_COPY_PAGES + 10, Ordering::Release);
-        checkpointer.progress.copied_pages.store(FIRST_COPY_PAGES, Ordering::Release);
-        checkpointer.not_before_pages = FIRST_COPY_PAGES + NEXT_COPY_PAGES;
-        checkpointer.after_commit(&writer);
-        assert!(!checkpointer.progress.busy.load(Ordering::Acquire), "nothing was ordered");
-    }
-
-    #[test]
-    fn of_a_log_that_began_anew_nothing_is_copied() {
-        let dir = tempfile::tempdir().unwrap();
-        let connection = Connection::open(dir.path().join("log.db")).unwrap();
-        let mut checkpointer = Checkpointer::start(Connection::open(dir.path().join("log.db")).unwrap()).unwrap();
-        checkpointer.progress.copied_pages.store(9_000, Ordering::Release);
-        checkpointer.progress.synced_pages.store(9_000, Ordering::Release);
-        checkpointer.progress.log_pages.store(FIRST_COPY_PAGES - 1, Ordering::Release);
-        checkpointer.after_commit(&connection);
-        let Progress { copied_pages, synced_pages, .. } = &*checkpointer.progress;
-        assert_eq!((copied_pages.load(Ordering::Acquire), synced_pages.load(Ordering::Acquire)), (0, 0));
-    }
-
-    #[test]
-    fn catching_up_with_a_writer_that_is_faster_comes_to_an_end() {
-        let dir = tempfile::tempdir().unwrap();
-        let connection = connection(&dir.path().join("log.db"));
-        connection.execute_batch("CREATE TABLE t (x)").unwrap();
-        let progress = Progress::default();
-        // As if much were committed during every pass.
-        progress.log_pages.store(u64::MAX, Ordering::Release);
-        catch_up(&connection, &progress);
-        assert_eq!(progress.synced_pages.load(Ordering::Acquire), 0);
-        assert!(progress.copied_pages.load(Ordering::Acquire) > 0);
-    }
-}
+mod tests;

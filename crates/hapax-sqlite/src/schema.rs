@@ -12,6 +12,7 @@ use hapax_core::clock::{Clock, StoreTime, Timestamp};
 use hapax_core::store::{ErrorKind, StoreError};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
 
+use crate::checkpoint::HURRY_PAGES;
 use crate::failure;
 use crate::options::Options;
 
@@ -49,6 +50,7 @@ pub(crate) fn connect(options: &Options) -> Result<Connection, StoreError> {
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+        connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
         Ok(connection)
     };
     open().map_err(|error| failure::of_statement("open", error))
@@ -71,6 +73,9 @@ fn flags(options: &Options) -> OpenFlags {
 /// file has 1 GiB.
 const CACHE_KIB: i64 = 16 * 1024;
 
+/// Of a log that became longer, no more than this stays on the disk.
+const LOG_BYTES: i64 = HURRY_PAGES as i64 * 4096;
+
 /// Makes the file ready: whose it is, write-ahead log, migrations. Returns the name of the store.
 pub(crate) fn prepare(connection: &mut Connection, options: &Options) -> Result<Vec<u8>, StoreError> {
     let failed = |error| failure::of_statement("open", error);
@@ -78,7 +83,9 @@ pub(crate) fn prepare(connection: &mut Connection, options: &Options) -> Result<
     if options.existing {
         check_existing(connection)?;
     }
-    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(failed)?;
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).map_err(failed)?;
+    // Asked again: the change is made, or fails, only after its first answer.
+    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(failed)?;
     if mode != "wal" {
         return Err(unsuitable("the file cannot be put into WAL mode; use a local file system and a file, not memory"));
     }

@@ -76,9 +76,9 @@ impl Sqlite {
             let reader = Reader { connection, time: Arc::clone(&time), questions };
             spawn("hapax-reader", move || reader.run())?;
         }
-        let checkpointer = Checkpointer::start(schema::connect(options)?).map_err(no_thread)?;
-        checkpointer.watch(&mut connection).map_err(|error| failure::of_statement("open", error))?;
         let broken = Arc::<Broken>::default();
+        let checkpointer = Checkpointer::start(schema::connect(options)?, Arc::clone(&broken)).map_err(no_thread)?;
+        checkpointer.watch(&mut connection).map_err(|error| failure::of_statement("open", error))?;
         let whereabouts = Arc::new(Whereabouts::of(&options.path));
         let writer = Writer {
             connection,

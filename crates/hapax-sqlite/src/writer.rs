@@ -72,13 +72,13 @@ impl SharedTime {
     }
 }
 
-/// Set when a commit failed on disk: from then on nothing is written, because nobody knows what is there. Shared with the
-/// handles, so that `health()` says it as well.
+/// Set when a commit failed on disk, or the log could not be moved into the file: from then on nothing is written, because
+/// nobody knows what is there. Shared with the handles, so that `health()` says it as well.
 #[derive(Default)]
 pub(crate) struct Broken(AtomicBool);
 
 impl Broken {
-    fn set(&self) {
+    pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Release);
     }
 
@@ -131,6 +131,10 @@ impl Writer {
             }
         }
         self.checkpointer.finish(&self.connection);
+        if self.broken.is_set() {
+            // The last connection to be closed would move the log into the file after all: this one never is.
+            std::mem::forget(self.connection);
+        }
     }
 
     /// What is waiting now. Blocks only if there is nothing at all to do; `None` when the store is closed.
