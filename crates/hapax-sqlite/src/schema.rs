@@ -83,9 +83,7 @@ pub(crate) fn prepare(connection: &mut Connection, options: &Options) -> Result<
     if options.existing {
         check_existing(connection)?;
     }
-    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(())).map_err(failed)?;
-    // Asked again: the change is made, or fails, only after its first answer.
-    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).map_err(failed)?;
+    let mode = to_wal_mode(connection).map_err(failed)?;
     if mode != "wal" {
         return Err(unsuitable("the file cannot be put into WAL mode; use a local file system and a file, not memory"));
     }
@@ -100,6 +98,15 @@ pub(crate) fn prepare(connection: &mut Connection, options: &Options) -> Result<
         tx.query_row("SELECT value FROM hapax_meta WHERE name = 'store'", [], |row| row.get(0)).map_err(failed)?;
     tx.commit().map_err(failed)?;
     Ok(name)
+}
+
+/// Which mode the file is in then. The change is made, or fails, only after SQLite has said so: asked to its end.
+fn to_wal_mode(connection: &Connection) -> rusqlite::Result<String> {
+    let mut change = connection.prepare("PRAGMA journal_mode = WAL")?;
+    let mut answers = change.query([])?;
+    let mode = answers.next()?.map_or_else(|| Ok(String::new()), |row| row.get(0))?;
+    while answers.next()?.is_some() {}
+    Ok(mode)
 }
 
 fn check_owner(connection: &Connection, options: &Options) -> Result<(), StoreError> {

@@ -159,6 +159,7 @@ fn the_writer_starts_a_log_over_unless_a_reader_needs_it() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "how long somebody waits is what is tested")]
 fn the_writer_keeps_still_for_a_moment_and_no_longer() {
     let dir = tempfile::tempdir().unwrap();
     let mut rig = Rig::new(&dir.path().join("log.db"));
