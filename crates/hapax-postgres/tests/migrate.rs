@@ -93,7 +93,12 @@ async fn every_record_of_an_older_schema_is_as_it_was() {
             let (ours, theirs) = (store.get(&address(key)).await.unwrap(), source.get(&address(key)).await.unwrap());
             assert!(ours.stored.is_some() && ours.stored == theirs.stored, "from {number}: {key}: {ours:?}");
         }
-        assert_eq!(indexes_of(&database, "hapax"), indexes_of(&database, "source"), "from {number}");
+        let indexes = indexes_of(&database, "hapax");
+        assert_eq!(indexes, indexes_of(&database, "source"), "from {number}");
+        let by_state = "record_due ON record USING btree (state, COALESCE(due_at, ('-1'::integer)::bigint))";
+        for index in [by_state, "record_reap ON record USING btree (reap_at)", "note_about ON note"] {
+            assert!(indexes.contains(index), "from {number}: {index} in {indexes}");
+        }
         let notes = database.run("SELECT count(*) FROM hapax.note");
         assert_eq!(notes, if number > 1 { "1" } else { "0" }, "from {number}");
     }
