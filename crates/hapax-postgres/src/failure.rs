@@ -16,6 +16,16 @@ pub(crate) fn of_read(op: &'static str, error: Error) -> StoreError {
     StoreError::new(op, kind, message).caused_by(error)
 }
 
+/// A step of a migration. It is rolled back with all that came before it.
+pub(crate) fn of_migration(error: Error) -> StoreError {
+    if is_lock(&error) {
+        let message = "an open transaction or a dump holds hapax's tables, so they were not migrated; nothing was changed; \
+                       end it, then open the store again";
+        return StoreError::new("migrate", ErrorKind::Unavailable, message).caused_by(error);
+    }
+    of_read("migrate", error)
+}
+
 /// A statement in a caller's transaction, by the server's code. No failure of it is ambiguous: the caller has not committed.
 pub(crate) fn of_guest(op: &'static str, code: Option<&SqlState>) -> StoreError {
     let lost = (ErrorKind::Unavailable, "the transaction's connection was lost; nothing was written; begin again");

@@ -159,7 +159,7 @@ async fn bring_up_to_date(tx: &Transaction<'_>, schema: &str, known: Option<Know
             "UPDATE {{schema}}.meta SET value = '{number}' WHERE name = 'schema';
              UPDATE {{schema}}.meta SET value = '{min_reader}' WHERE name = 'min_reader'"
         );
-        tx.batch_execute(&in_schema(schema, sql)).await.map_err(failed)?;
+        tx.batch_execute(&in_schema(schema, sql)).await.map_err(failure::of_migration)?;
         hapax_core::failpoint!(async "migration");
         tx.batch_execute(&in_schema(schema, &note)).await.map_err(failed)?;
     }

@@ -28,6 +28,7 @@ pub(crate) struct Statements {
     pub(crate) between: String,
     pub(crate) scan_due: String,
     pub(crate) scan_all: String,
+    pub(crate) expired: String,
     pub(crate) reap: String,
 }
 
@@ -47,6 +48,7 @@ impl Statements {
             between: fill(include_str!("statements/between.sql")),
             scan_due: fill(include_str!("statements/scan_due.sql")),
             scan_all: fill(include_str!("statements/scan_all.sql")),
+            expired: fill(include_str!("statements/expired.sql")),
             reap: fill(include_str!("statements/reap.sql")),
         }
     }

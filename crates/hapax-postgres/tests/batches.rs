@@ -190,35 +190,56 @@ async fn a_replay_waits_for_nobody() {
     tx.rollback().await.unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+/// One thread runs what is spawned in its order, so the swaps get in line in the order of the chain.
+#[tokio::test]
 async fn the_same_id_many_times_at_once_is_written_in_order() {
     needs_postgres!();
     let database = Server::shared().fresh_database();
     let store = open(database.url()).await;
     let chain: Vec<Record> = (0..50).map(|_| running()).collect();
-    let mut swaps = Vec::new();
+    let (mut swaps, mut beside) = (Vec::new(), Vec::new());
     let mut expect = None;
-    for record in chain.clone() {
-        let (store, expected) = (store.clone(), expect.replace(record.version));
-        swaps.push(async move { store.swap(&address("k"), expected, &record).await });
+    for (number, record) in chain.iter().cloned().enumerate() {
+        let (store_of_chain, expected) = (store.clone(), expect.replace(record.version));
+        swaps.push(tokio::spawn(async move { store_of_chain.swap(&address("chain"), expected, &record).await }));
         // And others between them, so that there are batches.
-        swaps.truncate(50);
+        beside.extend((0..3).map(|other| swap(&store, 3 * number + other, None)));
     }
+    for (number, swapped) in swaps.into_iter().enumerate() {
+        let swapped = timeout(PATIENCE, swapped).await.unwrap().unwrap().unwrap();
+        assert!(matches!(swapped, Swap::Applied(_)), "{number} builds on the one before: {swapped:?}");
+    }
+    for swapped in beside {
+        assert!(matches!(timeout(PATIENCE, swapped).await.unwrap().unwrap().unwrap(), Swap::Applied(_)));
+    }
+    assert_eq!(store.get(&address("chain")).await.unwrap().version(), chain.last().map(|last| last.version));
+    let transactions = database.run("SELECT count(DISTINCT xmin::text) FROM hapax.record WHERE key LIKE 'k-%'");
+    assert!(
+        transactions.parse::<u32>().unwrap() < 50,
+        "150 others in {transactions} transactions: there are no batches"
+    );
+}
+
+/// In whatever order they come, some have lost; none builds on one that has.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_the_same_id_many_times_in_any_order_the_applied_ones_are_a_chain() {
+    needs_postgres!();
+    let database = Server::shared().fresh_database();
+    let store = open(database.url()).await;
+    let chain: Vec<Record> = (0..50).map(|_| running()).collect();
     let mut tasks = JoinSet::new();
-    for (number, swap) in swaps.into_iter().enumerate() {
-        tasks.spawn(async move { (number, swap.await.unwrap()) });
+    let mut expect = None;
+    for (number, record) in chain.iter().cloned().enumerate() {
+        let (store, expected) = (store.clone(), expect.replace(record.version));
+        tasks.spawn(async move { (number, store.swap(&address("chain"), expected, &record).await.unwrap()) });
     }
-    let mut applied: Vec<usize> = Vec::new();
-    while let Some(done) = tasks.join_next().await {
-        let (number, swapped) = done.unwrap();
-        if matches!(swapped, Swap::Applied(_)) {
-            applied.push(number);
-        }
-    }
+    let done = tasks.join_all().await.into_iter();
+    let mut applied: Vec<usize> =
+        done.filter(|(_, swapped)| matches!(swapped, Swap::Applied(_))).map(|(number, _)| number).collect();
     applied.sort_unstable();
     let last = applied.last().copied().expect("the first one expects nothing and is written");
     assert_eq!(applied, (0..=last).collect::<Vec<_>>(), "each builds on the one before");
-    assert_eq!(store.get(&address("k")).await.unwrap().version(), Some(chain[last].version));
+    assert_eq!(store.get(&address("chain")).await.unwrap().version(), Some(chain[last].version));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

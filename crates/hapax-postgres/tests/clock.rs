@@ -175,6 +175,8 @@ async fn a_standby_that_a_pooler_leads_to_is_not_believed() {
     assert_eq!((error.kind, error.to_string()), (ErrorKind::Unsuitable, format!("get: {standby}")));
     let error = store.scan(&Scan { limit: 10, ..Scan::default() }).await.unwrap_err();
     assert_eq!((error.kind, error.to_string()), (ErrorKind::Unsuitable, format!("scan: {standby}")));
+    let error = store.reap(10).await.unwrap_err();
+    assert_eq!((error.kind, error.to_string()), (ErrorKind::Unsuitable, format!("reap: {standby}")));
     let error = store.health().await.unwrap_err();
     assert_eq!(error.to_string(), "health: the server is a standby; connect to the primary");
 }

@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use hapax_core::store::{ErrorKind, Scan, Store, Swap};
+use hapax_core::store::{ErrorKind, Scan, Store, StoreError, Swap};
 use hapax_postgres::{Options, Postgres};
 use hapax_testkit::needs_postgres;
 use hapax_testkit::postgres::{Database, Server};
@@ -85,6 +85,59 @@ async fn a_session_that_was_ended_in_the_middle_of_a_write_leaves_the_outcome_op
     );
     database.run("DROP FUNCTION slow CASCADE");
     put(&store, "k").await;
+}
+
+/// How the sessions of a batch end before it is answered.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Sessions,
+    Server,
+}
+
+#[tokio::test]
+async fn every_write_of_a_batch_that_was_cut_short_is_left_open_and_says_so() {
+    needs_postgres!();
+    for end in [End::Sessions, End::Server] {
+        let mut server = Server::builder().start();
+        let database = server.maintenance();
+        let store = open(database.url()).await;
+        put(&store, "warm-up").await;
+        database.run(
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NEW; END';
+             CREATE TRIGGER slow BEFORE INSERT ON hapax.record FOR EACH ROW EXECUTE FUNCTION slow()",
+        );
+        let writing: Vec<_> = (0..40).map(|number| write(&store, format!("k-{number}"))).collect();
+        // By then whatever was not in the first batch is in another.
+        let asleep = "SELECT count(*) FROM pg_stat_activity
+                      WHERE wait_event = 'PgSleep' AND clock_timestamp() - query_start > interval '200 ms'";
+        until(|| database.run(asleep) != "0").await;
+        match end {
+            End::Sessions => {
+                database.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+            }
+            End::Server => server.kill_9(),
+        }
+        for swapped in writing {
+            let error = timeout(PATIENCE, swapped).await.unwrap().unwrap().unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Ambiguous, "{end:?}: {error:?}");
+            assert_eq!(
+                error.to_string(),
+                "swap: the connection was lost before the server answered; the write may be there; read it back",
+                "{end:?}"
+            );
+        }
+        if matches!(end, End::Server) {
+            server.start();
+        }
+        assert_eq!(database.run("SELECT count(*) FROM hapax.record"), "1", "{end:?}");
+        database.run("DROP FUNCTION slow CASCADE");
+        put(&store, "k-0").await;
+    }
+}
+
+fn write(store: &Postgres, key: String) -> tokio::task::JoinHandle<Result<Swap, StoreError>> {
+    let store = store.clone();
+    tokio::spawn(async move { store.swap(&address(&key), None, &running()).await })
 }
 
 async fn until(done: impl Fn() -> bool) {

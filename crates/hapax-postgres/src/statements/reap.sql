@@ -1,5 +1,5 @@
--- Deletes what may be deleted, oldest first: at most $1 records, by a clock that is not believed beyond $2. What a state or
--- stamp contradicts was altered, and stays: its key would come free.
+-- Deletes records ($1 ids, $2 versions) that are as they were when they were read and are due still, by a clock that is not
+-- believed beyond $3. What another transaction holds stays, and nobody is waited for.
 WITH clock AS MATERIALIZED (
   SELECT {clock} AS now_ms
 ),
@@ -7,13 +7,10 @@ gone AS (
   DELETE FROM {schema}.record
   WHERE id IN (
     SELECT r.id
-    FROM {schema}.record r
-    WHERE r.reap_at <= (SELECT least(c.now_ms, $2::bigint) FROM clock c)
-      AND r.reap_at >= r.stamped_at
-      AND r.state IN (1, 5, 6)
-    ORDER BY r.reap_at
-    LIMIT $1::bigint
-    FOR UPDATE SKIP LOCKED
+    FROM (SELECT unnest($1::bytea[]) AS id, unnest($2::bytea[]) AS version) e
+    JOIN {schema}.record r ON r.id = e.id AND r.version = e.version
+    WHERE r.reap_at <= (SELECT least(c.now_ms, $3::bigint) FROM clock c)
+    FOR UPDATE OF r SKIP LOCKED
   )
   RETURNING 1
 )
