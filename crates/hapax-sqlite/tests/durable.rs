@@ -91,19 +91,19 @@ async fn work(path: &str) {
 async fn crowd(store: &Sqlite, other: &Connection, batches: &Batches, round: usize, record: &Record) {
     let before = batches.begun();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let first = queued(store, format!("first-{round}"), record, before + 1);
+    let first = queued(store, &format!("first-{round}"), record, before + 1);
     wait::until("the writer to begin with the first", Duration::from_secs(4), || batches.begun() == before + 1);
     let mut replies = vec![first];
     for swap in 0..CROWD {
-        replies.push(queued(store, format!("raced-{round}-{}", swap % CROWD_KEYS), record, before + 2));
+        replies.push(queued(store, &format!("raced-{round}-{}", swap % CROWD_KEYS), record, before + 2));
     }
     other.execute_batch("COMMIT").unwrap();
     join_all(replies).await.into_iter().for_each(Result::unwrap);
 }
 
 /// A swap of a task of its own, which says the reply as soon as it is there. It is in the writer's queue when this returns.
-fn queued(store: &Sqlite, key: String, record: &Record, batch: usize) -> tokio::task::JoinHandle<()> {
-    let (store, at, record) = (store.clone(), address(&key), record.clone());
+fn queued(store: &Sqlite, key: &str, record: &Record, batch: usize) -> tokio::task::JoinHandle<()> {
+    let (store, at, record) = (store.clone(), address(key), record.clone());
     let mut swap = Box::pin(async move { store.swap(&at, None, &record).await });
     assert!(swap.as_mut().now_or_never().is_none(), "{key} was answered while another held the file");
     tokio::spawn(async move {
