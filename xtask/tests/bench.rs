@@ -6,16 +6,24 @@ use std::process::Command;
 
 use serde_json::Value;
 
+fn page() -> String {
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarks.md")).unwrap()
+}
+
 fn bench(args: &[&str]) -> Vec<Value> {
     let dir = tempfile::tempdir().unwrap();
+    let before = page();
     let output = Command::new(env!("CARGO_BIN_EXE_xtask"))
         .args(["bench", "stores", "--json", "--seconds", "0.3", "--concurrency", "8", "--dir"])
         .arg(dir.path())
         .args(args)
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "its files are gone");
+    assert!(page() == before, "a run that is not whole leaves the page alone");
+    assert_eq!(said.matches("docs/benchmarks.md was left as it is: ").count(), 1, "and says so: {said}");
     String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 

@@ -213,3 +213,6 @@ fn write_number(connection: &Connection, name: &str, value: i64) -> rusqlite::Re
 fn unsuitable(message: &str) -> StoreError {
     StoreError::new("open", ErrorKind::Unsuitable, message)
 }
+
+#[cfg(test)]
+mod tests;

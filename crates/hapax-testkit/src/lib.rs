@@ -27,10 +27,10 @@ pub mod port;
 pub mod postgres;
 pub mod process;
 pub mod raw_http;
+pub mod skip;
 pub mod tcp_proxy;
 pub mod tokens;
 pub mod wait;
 
 mod command;
-mod skip;
 mod watchdog;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use hapax_testkit::child::{self, Child};
 use hapax_testkit::pgbouncer::Bouncer;
 use hapax_testkit::postgres::{self, Server};
-use hapax_testkit::{needs_pgbouncer, needs_postgres, tokens, wait};
+use hapax_testkit::{needs_pgbouncer, needs_postgres, skip, tokens, wait};
 
 /// Includes the start of a server on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -108,6 +108,23 @@ fn servers_left_out_on_purpose_are_reported() {
         reported.starts_with("NOT TESTED: hapax-testkit servers_left_out_on_purpose_are_reported needs PostgreSQL"),
         "{reported}"
     );
+}
+
+#[test]
+fn what_a_machine_does_not_allow_is_reported_though_the_test_passes() {
+    if child::role().is_some() {
+        return skip::not_tested("a moon");
+    }
+    let test = "what_a_machine_does_not_allow_is_reported_though_the_test_passes";
+    let report = tempfile::NamedTempFile::new().unwrap();
+    // Without `--nocapture`: the harness keeps what a test prints that passes.
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact"]).envs(rerun(test, "skipper").get_envs().filter_map(|(k, v)| Some((k, v?))));
+    let output = command.env("HAPAX_NOT_TESTED_FILE", report.path()).output().unwrap();
+    let line = format!("NOT TESTED: hapax-testkit {test} needs a moon\n");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && printed.contains(&line), "{printed}");
+    assert_eq!(std::fs::read_to_string(report.path()).unwrap(), line);
 }
 
 #[test]
