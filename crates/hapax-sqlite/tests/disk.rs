@@ -7,7 +7,8 @@
 
 mod common;
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
 
 use hapax_core::store::Store;
 use hapax_sqlite::{Options, Sqlite};
@@ -17,6 +18,17 @@ use common::{address, claim, engine};
 
 const FILE: &str = "HAPAX_TEST_FILE";
 const SWAPS_MAX: usize = 20_000;
+
+/// The same test as a worker. The first sync of the file fails, in whichever thread; none of the log does, and all later
+/// ones succeed. The syncs are in the file `trace` beside it.
+fn rerun_on_a_disk_that_fails_once(test: &str, file: &Path) -> Output {
+    let rerun = child::rerun(test, "worker");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-qq", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=1", "-P"]).arg(file);
+    command.arg("-o").arg(file.with_file_name("trace"));
+    command.arg(rerun.get_program()).args(rerun.get_args()).envs(rerun.get_envs().filter_map(|(k, v)| Some((k, v?))));
+    command.env(FILE, file).output().expect("strace runs; scripts/test installs it")
+}
 
 /// Writes until the store stops, and says how often it could.
 #[tokio::main(flavor = "current_thread")]
@@ -46,13 +58,7 @@ async fn a_failed_sync_of_the_file_stops_the_store_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("hapax.db");
     drop(Sqlite::open(&Options::new(&file)).unwrap());
-    let rerun = child::rerun("a_failed_sync_of_the_file_stops_the_store_and_loses_nothing", "worker");
-    let mut command = Command::new("strace");
-    // The first sync of the file, in whichever thread, and none of the log; all later ones succeed.
-    command.args(["-f", "-qq", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=1", "-P"]).arg(&file);
-    command.arg("-o").arg(dir.path().join("trace"));
-    command.arg(rerun.get_program()).args(rerun.get_args()).envs(rerun.get_envs().filter_map(|(k, v)| Some((k, v?))));
-    let output = command.env(FILE, &file).output().expect("strace runs; scripts/test installs it");
+    let output = rerun_on_a_disk_that_fails_once("a_failed_sync_of_the_file_stops_the_store_and_loses_nothing", &file);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     let written: usize = said.lines().find_map(|line| line.split_once("written: ")?.1.parse().ok()).expect("a count");
@@ -77,12 +83,7 @@ fn a_file_that_could_not_be_put_into_wal_mode_is_not_opened() {
     let file = dir.path().join("hapax.db");
     // SQLite makes an empty file a database before it changes its mode.
     rusqlite::Connection::open(&file).unwrap().execute_batch("PRAGMA user_version = 1").unwrap();
-    let rerun = child::rerun("a_file_that_could_not_be_put_into_wal_mode_is_not_opened", "worker");
-    let mut command = Command::new("strace");
-    command.args(["-f", "-qq", "-e", "trace=fdatasync", "-e", "inject=fdatasync:error=EIO:when=1", "-P"]).arg(&file);
-    command.arg("-o").arg(dir.path().join("trace"));
-    command.arg(rerun.get_program()).args(rerun.get_args()).envs(rerun.get_envs().filter_map(|(k, v)| Some((k, v?))));
-    let output = command.env(FILE, &file).output().expect("strace runs; scripts/test installs it");
+    let output = rerun_on_a_disk_that_fails_once("a_file_that_could_not_be_put_into_wal_mode_is_not_opened", &file);
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(
         said.contains("hapax.db: the disk failed; nothing was written"),
