@@ -42,7 +42,7 @@ pub struct Report {
     pub expired: u32,
     /// Accepted work that never ran, and is now answered with 408.
     pub never_ran: u32,
-    /// Accepted work whose last attempt lapsed, that nobody tried again before its time was over, and that is now unknown.
+    /// Accepted work of which an attempt lapsed, that nobody finished before its time was over, and that is now unknown.
     pub in_doubt: u32,
     /// What is left.
     pub left: Left,
@@ -176,7 +176,7 @@ async fn expire<S: Store, T: Tokens>(
     match became {
         Some(State::Expired) => observe::expired(),
         Some(State::Unknown) => {
-            tracing::warn!(id = %address.id(), "accepted work lapsed and was not tried again before its time was over");
+            tracing::warn!(id = %address.id(), "accepted work lapsed and was not finished before its time was over");
         }
         Some(_) => tracing::warn!(id = %address.id(), "accepted work never ran before its time was over"),
         None => {}
