@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
 
+use hapax::http::Client;
 use http::header::{FORWARDED, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -38,6 +39,21 @@ impl Sender {
         let address = HeaderValue::try_from(ip.to_string()).unwrap_or(HeaderValue::from_static("unknown"));
         let trusted = trusted.iter().any(|network| network.contains(ip));
         Self { peer, trusted, address, first: OnceLock::new() }
+    }
+
+    /// The client that a request comes from, before any field is changed. Of a trusted peer's `X-Forwarded-For`, or of its
+    /// `Forwarded` where there is no other, it is the last address that is not itself trusted: what stands before that
+    /// one was written by strangers. None where a trusted peer names nobody.
+    pub(super) fn client(&self, headers: &HeaderMap, trusted: &[Network]) -> Option<Client> {
+        if !self.trusted {
+            return Some(Client::new(self.peer.addr.ip()));
+        }
+        let older = headers.get_all(X_FORWARDED_FOR).iter().rev().flat_map(|line| members_reversed(line, ','));
+        if headers.contains_key(X_FORWARDED_FOR) {
+            return last_stranger(older.map(address), trusted);
+        }
+        let newer = headers.get_all(FORWARDED).iter().rev().flat_map(|line| members_reversed(line, ','));
+        last_stranger(newer.map(sender_of), trusted)
     }
 
     /// Sets `X-Forwarded-For`, `-Proto`, `-Host` and `Forwarded`. What a trusted peer said of those before it is kept; what
@@ -208,6 +224,26 @@ impl Said {
     }
 }
 
+/// The client behind a chain of trusted peers, the last of which comes first. Where an address cannot be read, nobody
+/// knows who is behind it.
+fn last_stranger(mut senders: impl Iterator<Item = Option<IpAddr>>, trusted: &[Network]) -> Option<Client> {
+    let is_trusted = |ip: &IpAddr| trusted.iter().any(|network| network.contains(*ip));
+    senders.find(|sender| sender.is_none_or(|ip| !is_trusted(&ip))).flatten().map(Client::new)
+}
+
+/// The sender that an element of `Forwarded` names.
+fn sender_of(element: &str) -> Option<IpAddr> {
+    let mut pairs = members(element, ';').filter_map(|pair| pair.split_once('='));
+    let (_, value) = pairs.find(|(name, _)| name.eq_ignore_ascii_case("for"))?;
+    address(unquoted(value)?)
+}
+
+/// The members of a list that are not empty, the last one first. A value that is no text has none.
+fn members_reversed(list: &HeaderValue, separator: char) -> impl Iterator<Item = &str> {
+    let text = list.to_str().unwrap_or_default();
+    text.rsplit(separator).map(str::trim).filter(|member| !member.is_empty())
+}
+
 /// The members of a list that are not empty.
 fn members(list: &str, separator: char) -> impl Iterator<Item = &str> {
     list.split(separator).map(str::trim).filter(|member| !member.is_empty())
@@ -329,6 +365,25 @@ mod tests {
             ];
             assert_eq!(after(&[("x-forwarded-for", said)]), expected, "{said}");
         }
+    }
+
+    #[test]
+    fn the_client_is_the_last_address_that_no_trusted_peer_has() {
+        let trusted = ["10.0.0.0/8".parse().unwrap()];
+        let client = |peer: &str, fields: &[(&'static str, &str)]| {
+            let peer = Peer { addr: peer.parse().unwrap(), tls: false };
+            Sender::new(peer, &trusted).client(&headers(fields), &trusted).map(|client| client.to_string())
+        };
+        let gateway = "10.0.0.1:4000";
+        let for_two = ("x-forwarded-for", "198.51.100.9, 192.0.2.7, 10.0.0.3");
+        assert_eq!(client("192.0.2.1:4000", &[for_two]).as_deref(), Some("192.0.2.1"), "a stranger's word");
+        assert_eq!(client(gateway, &[for_two]).as_deref(), Some("192.0.2.7"));
+        assert_eq!(client(gateway, &[("x-forwarded-for", "10.0.0.2")]), None);
+        assert_eq!(client(gateway, &[("x-forwarded-for", "192.0.2.7, unknown")]), None);
+        assert_eq!(client(gateway, &[]), None);
+        let newer = ("forwarded", "for=198.51.100.9, for=\"[2001:db8::7]:99\";proto=https, for=10.0.0.3");
+        assert_eq!(client(gateway, &[newer]).as_deref(), Some("2001:db8::/64"));
+        assert_eq!(client(gateway, &[newer, for_two]).as_deref(), Some("192.0.2.7"), "most gateways write the older one");
     }
 
     #[test]

@@ -78,6 +78,7 @@ mod answers;
 mod attempt;
 mod body;
 mod capture;
+mod client;
 mod cors;
 mod detached;
 mod followed;
@@ -102,6 +103,7 @@ mod wait;
 
 pub use body::AnswerBody;
 pub use capture::{REQUEST_LABEL, ROUTE_LABEL, outcome_of};
+pub use client::Client;
 pub use cors::Cors;
 pub use given_up::given_up;
 pub use guard::{Guard, LateTruth, Open, Report, Seen, Wait};

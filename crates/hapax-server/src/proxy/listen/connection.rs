@@ -340,6 +340,9 @@ impl Context {
         if parts.headers.len() > options.fields_max {
             return Err(problem::HEAD_TOO_LARGE);
         }
+        if let Some(client) = self.sender.client(&parts.headers, &options.trusted_peers) {
+            parts.extensions.insert(client);
+        }
         if headers::arrive(&mut parts, &self.sender, &options.relied_on)? == Wish::WebSocket {
             parts.extensions.insert(self.lodging());
         }
