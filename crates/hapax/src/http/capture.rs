@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 
 use bytes::Bytes;
+use hapax_core::canonical_json::{Pointer, raw_values};
 use hapax_core::limits::{HEADER_BYTES_MAX, HEADER_COUNT_MAX, LABEL_BYTES_MAX, LABEL_COUNT_MAX};
 use hapax_core::record::{Body as Recorded, Label, Outcome};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, SET_COOKIE};
@@ -122,22 +123,19 @@ pub(crate) fn claim_labels(route: &Route, request_id: Option<&str>, body: &[u8])
     ours.chain(labels(&route.labels, false, body)).take(LABEL_COUNT_MAX).collect()
 }
 
-/// The business identifiers that a JSON document holds.
+/// The business identifiers that a JSON document holds: texts, and integers in their own digits, since others look for the
+/// record by them. Whatever else a pointer names, or names twice, is none.
 pub(crate) fn labels(sources: &[LabelSource], in_answer: bool, body: &[u8]) -> Vec<Label> {
     let mut wanted = sources.iter().filter(|source| source.in_answer == in_answer).peekable();
     if wanted.peek().is_none() {
         return Vec::new();
     }
-    let Ok(document) = serde_json::from_slice::<serde_json::Value>(body) else { return Vec::new() };
-    wanted
-        .filter_map(|source| {
-            let value = match document.pointer(&source.pointer)? {
-                serde_json::Value::String(text) => text.clone(),
-                value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_)) => value.to_string(),
-                _ => return None,
-            };
-            Some(Label { name: source.name.clone(), value })
-        })
+    let (names, pointers): (Vec<&str>, Vec<Pointer>) =
+        wanted.filter_map(|source| Some((source.name.as_str(), Pointer::new(&source.pointer).ok()?))).unzip();
+    let Ok(found) = raw_values(body, &pointers) else { return Vec::new() };
+    let named = names.into_iter().zip(found);
+    named
+        .filter_map(|(name, value)| Some(Label { name: name.to_owned(), value: value?.identifier()?.to_owned() }))
         .filter(|label| label.name.len() + label.value.len() <= LABEL_BYTES_MAX)
         .take(LABEL_COUNT_MAX)
         .collect()
@@ -208,6 +206,23 @@ mod tests {
         assert_eq!(pairs, [("payment", "p-1"), ("amount", "7")]);
         assert_eq!(labels(&sources, false, b"{}"), []);
         assert_eq!(labels(&sources, true, b"not json"), []);
+    }
+
+    #[test]
+    fn a_label_is_the_text_that_stands_there_or_none() {
+        let sources = [LabelSource { name: "order".into(), in_answer: false, pointer: "/order".into() }];
+        let label = |order: &str| {
+            let found = labels(&sources, false, format!("{{\"order\":{order}}}").as_bytes());
+            found.into_iter().next().map(|label| label.value)
+        };
+        for order in ["18446744073709551616", "100000000000000000000123", "-7", "0"] {
+            assert_eq!(label(order).as_deref(), Some(order));
+        }
+        assert_eq!(label(r#""\ud83d\ude02-1""#).as_deref(), Some("😂-1"));
+        // Whoever received these may know them under another spelling.
+        for order in ["1e2", "100.0", "-0", "true", "null", "[1]", r#"1,"order":2"#, r#""\ud83d""#] {
+            assert_eq!(label(order), None, "{order}");
+        }
     }
 
     #[test]
