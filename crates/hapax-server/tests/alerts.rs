@@ -200,7 +200,7 @@ fn a_store_that_is_gone_opens_the_breaker_and_puts_answers_and_sweeps_at_risk() 
 fn an_answer_that_never_came_is_unknown_and_then_dead() {
     needs_clients!();
     let probe = "[[route]]\nmethods = [\"POST\"]\npath = \"/payments\"\nprobe_attempts = 5\nprobe_backoff = \"100ms\"\n\
-                 probe = { get = \"/lost?key={key}\", happened = \"200\", did_not_happen = \"404\" }\n";
+                 probe = { get = \"/lost?record={id}\", happened = \"200\", did_not_happen = \"404\" }\n";
     let node = quick(Kept::Sqlite, probe);
     node.ledger.on("/lost", Behaviour::answer(500, "broken"));
     let before = scrape(&node.hapax);

@@ -454,7 +454,8 @@ probe = { get = "/look-up/{key}", happened = "200", did_not_happen = "404" }
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn start_probed(kept: Kept) -> Node {
-    start_with(kept, |builder| builder.with_config(PROBED))
+    // One tenant, so that a probe may ask by key.
+    start_with(kept, |builder| builder.with_scope("single").with_config(PROBED))
 }
 
 /// What became of a payment, as the upstream tells it: what its own ledger says.

@@ -392,10 +392,14 @@ fn observed_requests_count_as_what_they_would_have_come_to(kept: Kept) {
 fn the_service_sees_key_and_attempt(kept: Kept) {
     let node = start(kept);
     node.ledger.next("k", Behaviour::answer(503, ""));
-    node.send(&pay("k").header("Idempotency-Attempt", "99").header("Connection", "Idempotency-Key"));
+    let forged = pay("k").header("Idempotency-Attempt", "99").header("Idempotency-Record", &"ab".repeat(32));
+    node.send(&forged.header("Connection", "Idempotency-Key, Idempotency-Record"));
     node.send(&pay("k"));
     let attempts: Vec<_> = node.ledger.executions("k").iter().map(|entry| entry.attempt.clone()).collect();
     assert_eq!(attempts, [Some("1".into()), Some("2".into())]);
+    let records: Vec<_> = node.ledger.executions("k").iter().map(|entry| entry.record.clone().unwrap()).collect();
+    let shown = node.hapax.ask_admin("/v1/keys?find=k").json()["records"][0]["id"].as_str().map(str::to_owned);
+    assert_eq!(records, [shown.clone().unwrap(), shown.unwrap()], "the id that operators see, in every attempt");
     assert_eq!(node.ledger.last().header("accept-encoding"), Some("identity"));
 }
 

@@ -10,7 +10,10 @@ mod node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use hapax::http::{IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Problem, Refusal};
+use hapax::http::{
+    IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENCY_RECORD, IDEMPOTENT_REPLAYED, Problem,
+    Refusal,
+};
 use hapax_server::proxy::problem as listener;
 use hapax_testkit::ledger::Behaviour;
 use hapax_testkit::raw_http::{Conn, Response, request};
@@ -209,7 +212,8 @@ const OF_ITS_OWN_REQUESTS: [&str; 2] = ["accept", "range"];
 fn every_header_field_that_the_code_names_is_in_the_contract() {
     let contract = contract().to_ascii_lowercase();
     let mut names: BTreeSet<String> = BY_LITERAL.into_iter().map(str::to_owned).collect();
-    for constant in [IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED] {
+    for constant in [IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENCY_RECORD, IDEMPOTENT_REPLAYED]
+    {
         names.insert(constant.as_str().to_owned());
     }
     for (path, text) in HTTP_CODE.into_iter().flat_map(sources) {

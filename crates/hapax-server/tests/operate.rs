@@ -381,6 +381,15 @@ fn a_record_is_found_alike_with_and_without_a_terminal(kept: Kept) {
                 "value" => (order, vec![]),
                 _ => (key.clone(), vec!["--scope", scope]),
             };
+            // Any caller may write the same label: where nobody is asked, it must be said whose record is meant.
+            let more = match by {
+                "request" | "label" | "value" if !with_terminal => {
+                    let (code, told) = failed(&node, &["keys", "resolve", &text, "--happened", "--reason", "x"]);
+                    assert!(code == 2 && told.contains(&format!("by its id, {id}, or add --scope")), "{told}");
+                    vec!["--scope", scope]
+                }
+                _ => more,
+            };
             let (code, told) = if with_terminal {
                 terminal::run(resolve(&text, &more), 80, "y\n")
             } else {

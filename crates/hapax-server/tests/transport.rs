@@ -182,6 +182,7 @@ async fn a_trailer_cannot_say_what_the_head_may_not() {
         "X-HTTP-Method-Override",
         "X_Http_Method_Override",
         "Idempotency_Attempt",
+        "Idempotency_Record",
         "Content-Type",
         "If-Match",
         "X-Tenant",
@@ -241,7 +242,7 @@ async fn fields_of_one_connection_are_removed_both_ways() {
     client
         .send(
             "GET / HTTP/1.1\r\nHost: a\r\nConnection: X-Mine, keep-alive\r\nX-Mine: 1\r\nKeep-Alive: 5\r\n\
-             Proxy-Connection: a\r\nTE: deflate\r\nIdempotency-Attempt: 7\r\n\r\n",
+             Proxy-Connection: a\r\nTE: deflate\r\nIdempotency-Attempt: 7\r\nIdempotency-Record: 7\r\n\r\n",
         )
         .await;
     let answer = client.answer().await;
@@ -249,7 +250,9 @@ async fn fields_of_one_connection_are_removed_both_ways() {
         assert_eq!(answer.field(name), None, "{name}");
     }
     let seen = ledger.only();
-    for name in ["connection", "x-mine", "keep-alive", "proxy-connection", "te", "idempotency-attempt"] {
+    for name in
+        ["connection", "x-mine", "keep-alive", "proxy-connection", "te", "idempotency-attempt", "idempotency-record"]
+    {
         assert_eq!(seen.field(name), None, "{name}");
     }
 }
@@ -302,6 +305,7 @@ async fn a_field_that_differs_from_one_of_ours_by_underscores_only_is_removed() 
         "X_Forwarded_Port",
         "Idempotency_Key",
         "IDEMPOTENCY_ATTEMPT",
+        "Idempotency_record",
         "Content_Type",
         "Content_Length",
         "Transfer_Encoding",

@@ -264,6 +264,8 @@ async fn a_trailer_of_http2_cannot_say_what_the_head_may_not() {
             "idempotency-key",
             "idempotency-attempt",
             "idempotency_attempt",
+            "idempotency-record",
+            "idempotency_record",
             "proxy-authorization",
             "content-length",
             "x-http-method-override",

@@ -19,10 +19,12 @@ use hapax_core::store::{Scan, Store};
 use http::Request;
 use tower::ServiceExt;
 
-/// The same request, with an attempt that only the layer may speak of.
+/// The same request, with an attempt and a record that only the layer may speak of.
 fn forged(mut request: Request<Body>) -> Request<Body> {
     request.headers_mut().append("idempotency-attempt", "98".parse().unwrap());
     request.headers_mut().append("idempotency-attempt", "99".parse().unwrap());
+    request.headers_mut().append("idempotency-record", "98".parse().unwrap());
+    request.headers_mut().append("idempotency-record", "99".parse().unwrap());
     request
 }
 
@@ -46,6 +48,7 @@ async fn nobody_but_the_layer_says_which_attempt_it_is() {
     ] {
         let got = send(&app, forged(request)).await;
         assert_eq!((got.status, got.header("x-attempt")), (201, Some("none")), "{case}");
+        assert_eq!(got.header("x-record"), Some("none"), "{case}");
     }
 }
 

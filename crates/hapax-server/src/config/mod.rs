@@ -126,6 +126,9 @@ fn read_and_check<'a>(reader: &mut Reader<'a>, root: &'a Entries, sources: &Sour
     reader.refuse_unknown();
     check::config(reader, &config, sources.without_upstream);
     check_policy::policies(reader, &config);
+    if !sources.without_upstream {
+        check_policy::probes(reader, &config);
+    }
     config.new_addresses = sources.new_addresses;
     if config.mode == Mode::Observe {
         config.defaults.mode = Mode::Observe;

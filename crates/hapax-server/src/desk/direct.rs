@@ -110,8 +110,8 @@ impl Direct {
                     _ => found.one(),
                 }
             }
-            Target::Label(label) => {
-                let scan = Scan { label: Some(label.clone()), ..Scan::default() };
+            Target::Label(scope, label) => {
+                let scan = Scan { scope: Some(scope.clone()), label: Some(label.clone()), ..Scan::default() };
                 let found = self.collect(&unfinished(&scan), |_| true).await?;
                 if !found.entries.is_empty() {
                     return found.one();

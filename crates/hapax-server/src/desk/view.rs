@@ -230,7 +230,8 @@ pub struct Filter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResolutionRequest {
-    /// Which record: by `id`, by `scope` and `key`, by `key` alone where one record has it, or by `label` (`name=value`).
+    /// Which record: by `id`, which the service got as `Idempotency-Record`; or by `scope` and `key`, or `scope` and `label`
+    /// (`name=value`). Callers choose keys and labels, so that neither is enough by itself.
     #[serde(default)]
     #[schema(pattern = "^[0-9a-fA-F]{8,64}$")]
     pub id: Option<String>,
@@ -246,6 +247,9 @@ pub struct ResolutionRequest {
     #[serde(default)]
     #[schema(max_length = 512, pattern = r"^[^=\x00]+=[^\x00]+$")]
     pub label: Option<String>,
+    /// Said out loud: no two callers ever use the same key. Then `key` may do without `scope`, and the answer has no body.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keys_unique: bool,
     /// `happened`, `did-not-happen`, `give-up`.
     #[schema(value_type = VerdictName)]
     pub verdict: String,

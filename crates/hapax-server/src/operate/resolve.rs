@@ -9,7 +9,7 @@ use hapax_core::limits::BODY_BYTES_MAX;
 
 use super::args::{ResolveArgs, Shape};
 use super::failure::Failure;
-use super::locate::{Among, locate_to_change};
+use super::locate::{Among, is_part_of_id, locate_to_change};
 use super::open;
 use super::terminal::{agrees, print, print_declined, print_json, someone_is_there};
 use crate::desk::Desk as _;
@@ -21,7 +21,11 @@ pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) 
     let who = open::who(&args.change.actor, &environment);
     let desk = open::desk(&args.change.place, environment).await?;
     let seen = locate_to_change(&desk, &args.key, args.scope.as_deref(), Among::UnfinishedFirst).await?;
-    if !args.change.yes && someone_is_there() && !agrees(&question(&seen, &request))? {
+    let is_asked = !args.change.yes && someone_is_there();
+    if !is_asked {
+        check_bound(args, &seen)?;
+    }
+    if is_asked && !agrees(&question(&seen, &request))? {
         let standing = ChangeView { changed: false, before: seen.state.clone(), record: seen };
         return print_declined(args.change.output, &standing);
     }
@@ -34,6 +38,16 @@ pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) 
     };
     printed.map_err(|failure| if change.changed { failure.after_a_change() } else { failure })?;
     Ok(0)
+}
+
+/// Any caller may write the same label. Where nobody looks at what was found, it must be said whose record is meant.
+fn check_bound(args: &ResolveArgs, seen: &RecordView) -> Result<(), Failure> {
+    let by_id = is_part_of_id(&args.key) && seen.id.starts_with(&args.key.to_ascii_lowercase());
+    if args.scope.is_some() || seen.key == args.key || by_id {
+        return Ok(());
+    }
+    let why = "any caller may write the same label, and nobody is asked";
+    Err(Failure::usage(format!("{why}; name the record by its id, {}, or add --scope", seen.id)))
 }
 
 /// What is said, of a record that is still to be found.
@@ -57,6 +71,7 @@ fn request(args: &ResolveArgs) -> Result<ResolutionRequest, Failure> {
         scope: None,
         key: None,
         label: None,
+        keys_unique: false,
         verdict: verdict.to_owned(),
         attempt: args.attempt,
         answer,

@@ -23,6 +23,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const IDEMPOTENCY_ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
+const IDEMPOTENCY_RECORD: HeaderName = HeaderName::from_static("idempotency-record");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
@@ -66,7 +67,7 @@ pub(super) fn arrive(parts: &mut Parts, sender: &Sender, relied_on: &ReliedOn) -
 }
 
 /// Meant for us, or only ever set by us.
-static NOT_FORWARDED: [HeaderName; 3] = [HTTP2_SETTINGS, PROXY_AUTHORIZATION, IDEMPOTENCY_ATTEMPT];
+static NOT_FORWARDED: [HeaderName; 4] = [HTTP2_SETTINGS, PROXY_AUTHORIZATION, IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_RECORD];
 
 /// Which kinds of fields a request has. One walk over a few names is cheaper than a look-up of each that there might be.
 #[derive(Debug, Default)]

@@ -24,6 +24,7 @@ mod node;
 pub mod notify;
 mod prepare;
 mod probe;
+mod probe_path;
 mod readiness;
 mod scopes;
 mod service;

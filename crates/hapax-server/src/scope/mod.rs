@@ -57,6 +57,7 @@ pub(crate) use ask::USUAL_TENANT_HEADER;
 use ask::{Ask, Freshness};
 use field::{Unread, one_header};
 use jwt::Jwt;
+pub(crate) use part::is_digest;
 use part::{Part, Salt};
 
 /// More kinds than any caller has names.

@@ -97,7 +97,7 @@ fn an_output_that_cannot_be_written_is_said_to_be_and_so_is_the_change(kept: Kep
     node.ledger.next("k-3", Behaviour::Drop);
     assert_eq!(node::refused(&node.send(&pay("k-3"))).0, 504);
     std::fs::write(node.hapax.dir().join("p.csv"), "key\nk-3\n").unwrap();
-    let ledger = ["reconcile", "--ledger", "p.csv", "--match", "key=key"];
+    let ledger = ["reconcile", "--ledger", "p.csv", "--match", "unique-key=key"];
     let (code, told) = full(&ledger);
     assert!(code == Some(1) && told.contains("the report cannot be written") && !told.contains("resolved"), "{told}");
     let (code, told) = full(&[&ledger[..], &["--apply", "--reason", "x", "--answer-status", "200"]].concat());

@@ -118,7 +118,7 @@ pub use replay::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
 pub use route::{InFlight, KeyPer, LabelSource, Mode, RequestAge, Route, Routes, Then};
 pub use scope::{Asked, NoScope, Scopes, single_tenant};
 pub use service::Idempotency;
-pub use settle::IDEMPOTENCY_ATTEMPT;
+pub use settle::{IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_RECORD};
 
 pub use crate::claim::Claim;
 

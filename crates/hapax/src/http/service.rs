@@ -25,7 +25,7 @@ use crate::http::path::uri_that_counts;
 use crate::http::refusal::{Problem, Refusal, Refused};
 use crate::http::route::{Mode, Route};
 use crate::http::scope::NoScope;
-use crate::http::settle::{self, Call, IDEMPOTENCY_ATTEMPT, Step};
+use crate::http::settle::{self, Call, IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_RECORD, Step};
 use crate::http::{RequestId, key, observing, read_request};
 use crate::{clock, observe};
 
@@ -77,8 +77,9 @@ where
     }
 
     fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
-        // Whoever takes it for a fence must not be told by a client, protected or not.
+        // Whoever takes it for a fence, or for the name of a record, must not be told by a client, protected or not.
         request.headers_mut().remove(IDEMPOTENCY_ATTEMPT);
+        request.headers_mut().remove(IDEMPOTENCY_RECORD);
         // The one that was polled ready is called; its clone waits for the next request.
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);

@@ -37,6 +37,11 @@ use crate::tokens;
 /// The field that tells the service behind which attempt this is. It only grows: a fencing token.
 pub const IDEMPOTENCY_ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
 
+/// The field that tells the service behind which record this is: the id, in hexadecimal. It covers scope and key, so that a
+/// service that keeps it can say later what became of this very request. It is a name and no credential: whoever knows it can
+/// neither renew nor complete nor fail anything.
+pub const IDEMPOTENCY_RECORD: HeaderName = HeaderName::from_static("idempotency-record");
+
 /// How soon to come back while another attempt runs: most end within a second.
 const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -350,6 +355,9 @@ where
     let Claimed { attempt_id, reply, begun } = claimed;
     let (attempt, checkpoint) = reply.record().map_or((1, None), |record| (record.attempt, record.checkpoint.clone()));
     parts.headers.insert(IDEMPOTENCY_ATTEMPT, HeaderValue::from(attempt));
+    if let Ok(id) = HeaderValue::from_bytes(&at.id().to_hex()) {
+        parts.headers.insert(IDEMPOTENCY_RECORD, id);
+    }
     // What is recorded must be what every retry can read.
     parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     parts.extensions.insert(Claim::new(at.clone(), attempt, checkpoint));
