@@ -31,7 +31,7 @@ fn buried(raw: &str, noise: &[Value], seed: u64) -> (String, String) {
             }
             _ => {
                 (document, pointer) =
-                    (format!(r#"{{"":{beside}, "\ud83d\ude02":{document}}}"#), format!("/😂{pointer}"))
+                    (format!(r#"{{"":{beside}, "\ud83d\ude02":{document}}}"#), format!("/😂{pointer}"));
             }
         }
     }

@@ -7,6 +7,7 @@ use http::Method;
 
 use super::model::{Backend, Config, Route, ScopeKind};
 use super::policy::{KeyPer, Policy};
+use super::probe::Probe;
 use super::{Mode, read_scope};
 
 impl Config {
@@ -84,7 +85,17 @@ impl Config {
             warnings
                 .push(format!("the admin listener is at {from}, beyond this machine, and `admin.token` is not set"));
         }
+        warnings.extend(self.probes_by_key_alone());
         warnings
+    }
+
+    /// What a caller learns by somebody else's key.
+    fn probes_by_key_alone(&self) -> Option<String> {
+        let policies = self.routes.iter().map(|route| &route.policy).chain([&self.defaults]);
+        let alone = policies.filter_map(|policy| policy.probe.as_ref()).any(Probe::is_by_key_alone);
+        let why = "whoever sends another caller's key, with an outcome in doubt, learns what became of that one";
+        (alone && self.scope.kinds != [ScopeKind::Single])
+            .then(|| format!("a probe says `keys_unique`: {why}; ask by {{id}}"))
     }
 }
 

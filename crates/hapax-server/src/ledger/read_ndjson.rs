@@ -85,7 +85,7 @@ impl NdjsonLedger {
             scope: scope.as_ref().map(|column| name(column, scope_found)).transpose()?,
             status: optional(status, status_found)?,
             time: optional(time, time_found)?,
-            body: body.as_ref().and_then(|_| body_found).map(body_of),
+            body: body_found.map(body_of),
         })
     }
 }

@@ -275,6 +275,7 @@ fn where_keys_are_said_to_be_unique_nothing_of_the_probes_answer_is_recorded() {
     let named = file(&asks(r#""credential""#, "/p?key={key}", ", keys_unique = true"));
     let probe = named.load().defaults.probe.unwrap();
     assert_eq!((probe.answer, probe.is_by_key_alone()), (ProbeAnswer::Stored(StatusCode::OK), true));
+    assert!(named.load().warnings().iter().any(|note| note.starts_with("a probe says `keys_unique`: ")));
     assert!(named.told("defaults.probe").contains("keys_unique = true"), "{}", named.told("defaults.probe"));
     for answer in ["probe", "probe:201"] {
         let more = format!(", keys_unique = true, answer = \"{answer}\"");
