@@ -25,6 +25,7 @@ pub mod ledger;
 pub mod pgbouncer;
 pub mod port;
 pub mod postgres;
+pub mod powerloss;
 pub mod process;
 pub mod raw_http;
 pub mod skip;
