@@ -12,11 +12,13 @@
 //! | `reader.rs`, `lookup.rs` | the threads that read |
 //! | `recent.rs` | keys met lately, looked up on the caller's own thread |
 //! | `checkpoint.rs` | moves the log into the file, beside the writer |
+//! | `durable.rs` | at the start: what an earlier process may have left unsynced, put on the disk |
 //! | `rows.rs` | the statements: rows to records and back |
 //! | `notes.rs` | the journal of what people and probes decided |
 //! | `schema.rs` | migrations, and whose file it is |
 //! | `backup.rs`, `restore.rs` | a copy of a file in use, and a copy put back |
 //! | `clock.rs` | the clocks of the host |
+//! | `exposed.rs` | whether others can read the files |
 //! | `failure.rs` | what SQLite said, in words and kinds a caller can act on |
 //!
 //! Two processes may use one file. A caller's own transaction can complete a record together with its data:
@@ -37,6 +39,8 @@
 mod backup;
 mod checkpoint;
 mod clock;
+mod durable;
+mod exposed;
 mod failure;
 mod lookup;
 mod notes;
@@ -52,6 +56,7 @@ mod writer;
 
 pub use backup::{Contents, back_up, inspect};
 pub use clock::SystemClock;
+pub use exposed::exposed;
 pub use options::Options;
 pub use restore::{Restore, Unplaced};
 pub use store::Sqlite;

@@ -14,14 +14,14 @@ use hapax_core::store::{Durability, ErrorKind, Health, Page, Scan, Seen, Store, 
 use rusqlite::{Connection, Transaction};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::checkpoint::Checkpointer;
+use crate::checkpoint::{Checkpointer, Trust};
 use crate::options::Options;
 use crate::reader::{Question, Reader};
 use crate::recent::{LOOKERS, Recent};
 use crate::rows::{Swaps, Write};
 use crate::whereabouts::Whereabouts;
 use crate::writer::{Broken, Job, REAP_SLICE_MIN, SharedTime, Writer};
-use crate::{failure, schema};
+use crate::{durable, failure, schema};
 
 /// Operations that may wait for a thread; a caller beyond them waits for its turn to wait.
 const QUEUE_MAX: usize = 4096;
@@ -64,9 +64,17 @@ impl Sqlite {
     }
 
     fn open_unnamed(options: &Options) -> Result<Self, StoreError> {
+        let had_log = durable::log_of(&options.path).is_some();
         let mut connection = schema::connect(options)?;
+        schema::leave_log_at_close(&connection, true)?;
         let name = schema::prepare(&mut connection, options)?;
         let begun = schema::begin_time(&mut connection, &options.clock)?;
+        let copying = schema::connect(options)?;
+        schema::leave_log_at_close(&copying, true)?;
+        let trust = Trust::begin(options, had_log, &connection, &copying)?;
+        for connection in [&connection, &copying] {
+            schema::leave_log_at_close(connection, false)?;
+        }
         let time = Arc::new(SharedTime { clock: Arc::clone(&options.clock), time: Mutex::new(begun) });
         let (jobs, job_queue) = mpsc::channel(QUEUE_MAX);
         let (questions, question_queue) = mpsc::channel(QUEUE_MAX);
@@ -77,7 +85,7 @@ impl Sqlite {
             spawn("hapax-reader", move || reader.run())?;
         }
         let broken = Arc::<Broken>::default();
-        let checkpointer = Checkpointer::start(schema::connect(options)?, Arc::clone(&broken)).map_err(no_thread)?;
+        let checkpointer = Checkpointer::start(copying, Arc::clone(&broken), trust).map_err(no_thread)?;
         checkpointer.watch(&mut connection).map_err(|error| failure::of_statement("open", error))?;
         let whereabouts = Arc::new(Whereabouts::of(&options.path));
         let writer = Writer {
@@ -279,7 +287,8 @@ impl Store for Sqlite {
     }
 
     async fn health(&self) -> Result<Health, StoreError> {
-        if self.broken.is_set() || self.jobs.is_closed() {
+        self.broken.check("health")?;
+        if self.jobs.is_closed() {
             return Err(failure::stopped("health"));
         }
         self.whereabouts.check("health")?;

@@ -38,9 +38,10 @@ async fn work_until_stopped(path: &str) {
     let record = claim(&engine, "first").await.seen.stored.unwrap().record;
     for round in 0..SWAPS_MAX {
         let Err(error) = store.swap(&address(&format!("k-{round}")), None, &record).await else { continue };
-        assert_eq!(error.to_string(), "swap: the store has stopped; restart the process");
+        let cause = "the disk failed while the log was copied into the file, so the store has stopped: what was acknowledged is";
+        assert!(error.to_string().starts_with(&format!("swap: {cause}")), "{error}");
         let health = store.health().await.unwrap_err();
-        assert_eq!(health.to_string(), "health: the store has stopped; restart the process");
+        assert!(health.to_string().starts_with(&format!("health: {cause}")), "{health}");
         assert!(store.get(&address("first")).await.unwrap().stored.is_some(), "what is there can still be read");
         child::say(&format!("written: {round}"));
         store.fold_log().await;
