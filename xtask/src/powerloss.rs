@@ -54,15 +54,30 @@ const SCENARIOS: [Scenario; 6] = [
     Scenario { name: "no fault", fault: |_| Fault::None, held: false },
     Scenario { name: "a sync of the log fails", fault: |dice| Fault::Sync(8 + dice.below(100) as u32), held: false },
     Scenario { name: "a copy of the log fails", fault: |dice| Fault::Truncate(1 + dice.below(3) as u32), held: false },
-    Scenario { name: "a sync of the first start fails", fault: |dice| Fault::Sync(1 + dice.below(7) as u32), held: false },
-    Scenario { name: "a sync of the log fails, held", fault: |dice| Fault::Sync(8 + dice.below(100) as u32), held: true },
-    Scenario { name: "a copy of the log fails, held", fault: |dice| Fault::Truncate(1 + dice.below(3) as u32), held: true },
+    Scenario {
+        name: "a sync of the first start fails",
+        fault: |dice| Fault::Sync(1 + dice.below(7) as u32),
+        held: false,
+    },
+    Scenario {
+        name: "a sync of the log fails, held",
+        fault: |dice| Fault::Sync(8 + dice.below(100) as u32),
+        held: true,
+    },
+    Scenario {
+        name: "a copy of the log fails, held",
+        fault: |dice| Fault::Truncate(1 + dice.below(3) as u32),
+        held: true,
+    },
 ];
 
 /// Records, cuts, judges, and prints a line for each scenario. Fails if any key was lost.
 pub(crate) fn run(args: &Args) -> ExitCode {
     let seed = args.seed.unwrap_or_else(|| u64::from_le_bytes(*hapax_testkit::tokens::random().first_chunk().unwrap()));
-    println!("seed {seed}; again with: cargo xtask powerloss --images {} --keys {} --seed {seed}", args.images, args.keys);
+    println!(
+        "seed {seed}; again with: cargo xtask powerloss --images {} --keys {} --seed {seed}",
+        args.images, args.keys
+    );
     let mut dice = Dice::new(seed);
     let recordings = args.images.div_ceil(IMAGES_PER_RECORDING).max(SCENARIOS.len().min(args.images));
     let (mut images, mut asked, mut violations) = (0, 0, 0);

@@ -76,6 +76,12 @@ pub trait Store: Send + Sync {
 
     /// Whether the store can be reached and proves what it promises, asked of the store itself.
     fn health(&self) -> impl Future<Output = Result<Health, StoreError>> + Send;
+
+    /// Whether it has stopped for good: it writes nothing more before it is opened anew, so a write that was not made yet
+    /// never will be by this process. What it holds may still be read. Must not block.
+    fn has_stopped(&self) -> bool {
+        false
+    }
 }
 
 impl<S: Store> Store for Arc<S> {
@@ -97,6 +103,10 @@ impl<S: Store> Store for Arc<S> {
 
     async fn health(&self) -> Result<Health, StoreError> {
         (**self).health().await
+    }
+
+    fn has_stopped(&self) -> bool {
+        (**self).has_stopped()
     }
 }
 

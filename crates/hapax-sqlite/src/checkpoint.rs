@@ -62,24 +62,23 @@ const PASSES_MAX: u32 = 16;
 pub(crate) enum Trust {
     Earned,
     /// Somebody read an old state of the file when it was to be copied again.
-    Pending(Box<Options>),
+    Pending {
+        options: Box<Options>,
+        again: bool,
+    },
     /// Whoever only operates on a store leaves its log to the nodes.
     NotWanted,
 }
 
 impl Trust {
-    /// At the start. `had_log`: an earlier process has left one, or another uses it now.
-    pub(crate) fn begin(
-        options: &Options,
-        had_log: bool,
-        writer: &Connection,
-        copying: &Connection,
-    ) -> Result<Self, StoreError> {
+    /// At the start. A new file must hold something by then: SQLite throws the log of an empty one away.
+    pub(crate) fn begin(options: &Options, writer: &Connection, copying: &Connection) -> Result<Self, StoreError> {
         if options.existing {
             return Ok(Self::NotWanted);
         }
-        let copied = durable::while_nobody_writes(writer, || durable::file(copying, &options.path, had_log))?;
-        Ok(if copied { Self::Earned } else { Self::Pending(Box::new(options.clone())) })
+        let again = durable::is_begun(copying)?;
+        let copied = durable::while_nobody_writes(writer, || durable::file(copying, &options.path, again))?;
+        Ok(if copied { Self::Earned } else { Self::Pending { options: Box::new(options.clone()), again } })
     }
 
     fn is_earned(&self) -> bool {
@@ -88,10 +87,10 @@ impl Trust {
 
     /// Tries again. A failure of the disk is one of the file.
     fn earn(&mut self, writer: &Connection, broken: &Broken) {
-        let Self::Pending(options) = self else { return };
+        let Self::Pending { options, again } = self else { return };
         let copied = without_waiting(writer, || {
             let copying = schema::connect(options)?;
-            durable::while_nobody_writes(writer, || durable::file(&copying, &options.path, true))
+            durable::while_nobody_writes(writer, || durable::file(&copying, &options.path, *again))
         });
         match copied {
             Ok(true) => *self = Self::Earned,
@@ -261,7 +260,7 @@ impl Checkpointer {
             let _ = thread.join();
         }
         self.fold(connection);
-        !matches!(self.trust, Trust::Pending(_))
+        !matches!(self.trust, Trust::Pending { .. })
     }
 }
 

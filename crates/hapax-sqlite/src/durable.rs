@@ -11,8 +11,9 @@
 //! - **The file.** Pages reach it by copies of the log (checkpoints), and SQLite copies none a second time that it remembers as
 //!   copied. It remembers it in the `-shm`, which is made anew when the first process opens the file, and lives on while any
 //!   process, be it one that only looks, has it open. So [`file`] copies what is left, which leaves nobody else anything to
-//!   write to the file while the write lock is held, and then writes every page of the log to the file by itself, and syncs
-//!   it. Until that was possible, the log is not started over.
+//!   write to the file while the write lock is held, and then, where anything was copied before this process opened the
+//!   file, writes every page of the log to the file by itself, and syncs it. Until that was possible, the log is not
+//!   started over.
 //!
 //! A second process that lives through the failure of the first: it sees no commit whose sync failed, because SQLite shows a
 //! commit to others only after its sync. Its own descriptors of log and file were opened before the failure, so Linux
@@ -51,7 +52,47 @@ pub(crate) fn log(connection: &Connection, path: &Path) -> Result<(), StoreError
     while_nobody_writes(connection, || {
         rewrite(&log).map_err(|error| failed_again(&log, error))?;
         sync_directory_of(&log)
+    })?;
+    check_log(connection, &log)
+}
+
+/// Whether the log is the one that SQLite has read: between that and the rewriting the host may have dropped a page which it
+/// took for clean, and with it what was never written. What SQLite has in mind then must not be built upon.
+fn check_log(connection: &Connection, log: &Path) -> Result<(), StoreError> {
+    for _ in 0..CHECKS_MAX {
+        let frames = checkpoint(connection, "NOOP").map_err(|error| failure::of_statement("open", error))?.frames;
+        let file = File::open(log).map_err(|error| failed_again(log, error))?;
+        // Shorter than that is another log.
+        if frames == 0 || matches!(Pages::read(&file, frames), Ok(Some(_))) {
+            return Ok(());
+        }
+    }
+    Err(changed(log))
+}
+
+/// Another process may start the log over between the question and the look.
+const CHECKS_MAX: usize = 3;
+
+/// How far the log is copied into the file.
+struct Copied {
+    is_busy: bool,
+    frames: u32,
+    copied: u32,
+}
+
+/// `NOOP` copies nothing. An SQLite that does not know it yet copies what it can, which is as good: `copied` is what counts.
+fn checkpoint(connection: &Connection, mode: &str) -> rusqlite::Result<Copied> {
+    connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
+        let count = |at| row.get::<_, i64>(at).map(|count| u32::try_from(count).unwrap_or(0));
+        Ok(Copied { is_busy: count(0)? != 0, frames: count(1)?, copied: count(2)? })
     })
+}
+
+/// Whether a process before this one has copied any of the log that is in use, as far as those who live remember. What is
+/// copied after this process has opened the file fails before its eyes: Linux tells it.
+pub(crate) fn is_begun(connection: &Connection) -> Result<bool, StoreError> {
+    let copied = checkpoint(connection, "NOOP").map_err(|error| failure::of_statement("open", error))?;
+    Ok(copied.copied > 0)
 }
 
 /// Holds the write lock meanwhile, and changes nothing by it.
@@ -80,23 +121,19 @@ fn rewrite(log: &Path) -> io::Result<()> {
 }
 
 /// Puts the whole log into the file and the file on the disk. False: somebody reads an old state of the file, or there is no
-/// room for it, so that SQLite cannot copy all; try again later. Somebody holds the write lock, on another connection.
+/// room for it, and SQLite cannot copy all; try again later. Somebody holds the write lock, on another connection.
 /// With `again`, also what SQLite remembers as copied: that needs a handle of the file which stays open.
 pub(crate) fn file(connection: &Connection, path: &Path, again: bool) -> Result<bool, StoreError> {
-    let copied = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
-        Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
-    });
-    let (busy, frames, copied) = match copied {
-        Err(error) if again && error.sqlite_error_code() == Some(ErrorCode::DiskFull) => return Ok(false),
+    let Copied { is_busy, frames, copied } = match checkpoint(connection, "PASSIVE") {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => return Ok(false),
         copied => copied.map_err(|error| failure::of_statement("open", error))?,
     };
-    if busy != 0 || copied < frames {
+    if is_busy || copied < frames {
         return Ok(false);
     }
-    match u32::try_from(frames) {
-        Ok(frames @ 1..) if again => copy_again(path, frames),
-        _ => Ok(()),
-    }?;
+    if again && frames > 0 {
+        copy_again(path, frames)?;
+    }
     Ok(true)
 }
 
@@ -202,6 +239,9 @@ impl Checksum {
 }
 
 fn failed_again(path: &Path, error: io::Error) -> StoreError {
+    if matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied) {
+        return StoreError::new("open", ErrorKind::Unsuitable, failure::NOT_WRITABLE).caused_by(error);
+    }
     let message = "what an earlier process may have left unsynced could not be put on the disk; nothing was acknowledged; \
                    check the device, its file system and the space left, then start again";
     at(path, StoreError::new("open", ErrorKind::Unavailable, message).caused_by(error))

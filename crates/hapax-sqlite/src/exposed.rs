@@ -55,7 +55,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("hapax.db");
         assert_eq!(exposed(&path), Vec::<PathBuf>::new(), "nothing is there");
-        for (part, mode, is_exposed) in [("", 0o644, true), ("", 0o640, false), ("", 0o602, true), ("-wal", 0o604, true)] {
+        for (part, mode, is_exposed) in
+            [("", 0o644, true), ("", 0o640, false), ("", 0o602, true), ("-wal", 0o604, true)]
+        {
             let file = beside(&path, part);
             std::fs::write(&file, "").unwrap();
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();

@@ -3,6 +3,8 @@
 use hapax_core::store::{ErrorKind, StoreError};
 use rusqlite::{Error, ErrorCode};
 
+pub(crate) const NOT_WRITABLE: &str = "the database cannot be written; make the file and its directory writable";
+
 /// A failure of a statement before the commit: the transaction is rolled back, so nothing was written.
 pub(crate) fn of_statement(op: &'static str, error: Error) -> StoreError {
     let (kind, message) = match error.sqlite_error_code() {
@@ -13,9 +15,7 @@ pub(crate) fn of_statement(op: &'static str, error: Error) -> StoreError {
             ErrorKind::Unavailable,
             "another process or an open transaction holds the database; nothing was written; end it or try again",
         ),
-        Some(ErrorCode::ReadOnly) => {
-            (ErrorKind::Unsuitable, "the database cannot be written; make the file and its directory writable")
-        }
+        Some(ErrorCode::ReadOnly) => (ErrorKind::Unsuitable, NOT_WRITABLE),
         Some(ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => (
             ErrorKind::Unsuitable,
             "the database cannot be opened; check that its directory exists and that this user may write to it",
@@ -52,8 +52,7 @@ pub(crate) fn is_busy(error: &StoreError) -> bool {
     matches!(code, Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
-pub(crate) const COMMIT_LOST: &str =
-    "the disk failed during a commit; what was written is not known; the store has stopped; check the device, then restart";
+pub(crate) const COMMIT_LOST: &str = "the disk failed during a commit; what was written is not known; the store has stopped; check the device, then restart";
 
 /// The store's own threads are gone: it was closed.
 pub(crate) fn stopped(op: &'static str) -> StoreError {

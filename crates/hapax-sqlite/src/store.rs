@@ -21,7 +21,7 @@ use crate::recent::{LOOKERS, Recent};
 use crate::rows::{Swaps, Write};
 use crate::whereabouts::Whereabouts;
 use crate::writer::{Broken, Job, REAP_SLICE_MIN, SharedTime, Writer};
-use crate::{durable, failure, schema};
+use crate::{failure, schema};
 
 /// Operations that may wait for a thread; a caller beyond them waits for its turn to wait.
 const QUEUE_MAX: usize = 4096;
@@ -64,14 +64,14 @@ impl Sqlite {
     }
 
     fn open_unnamed(options: &Options) -> Result<Self, StoreError> {
-        let had_log = durable::log_of(&options.path).is_some();
         let mut connection = schema::connect(options)?;
         schema::leave_log_at_close(&connection, true)?;
         let name = schema::prepare(&mut connection, options)?;
-        let begun = schema::begin_time(&mut connection, &options.clock)?;
         let copying = schema::connect(options)?;
         schema::leave_log_at_close(&copying, true)?;
-        let trust = Trust::begin(options, had_log, &connection, &copying)?;
+        // Before the first commit: that may start the log over.
+        let trust = Trust::begin(options, &connection, &copying)?;
+        let begun = schema::begin_time(&mut connection, &options.clock)?;
         for connection in [&connection, &copying] {
             schema::leave_log_at_close(connection, false)?;
         }
@@ -295,6 +295,10 @@ impl Store for Sqlite {
         self.scan(&Scan { limit: 1, ..Scan::default() }).await.map_err(|error| StoreError { op: "health", ..error })?;
         let clock = self.time.time.lock().unwrap_or_else(PoisonError::into_inner).health();
         Ok(Health { durability: Durability::Disk, clock })
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.broken.is_set()
     }
 }
 

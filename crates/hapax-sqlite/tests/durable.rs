@@ -165,7 +165,8 @@ async fn work_until_the_disk_fails(path: &str) {
         let Err(error) = store.swap(&address(&format!("k-{round}")), None, &record).await else { continue };
         assert_eq!(error.kind, ErrorKind::Ambiguous, "{error}");
         let stopped = store.swap(&address("later"), None, &record).await.unwrap_err();
-        let cause = "the disk failed while the log was written, so the store has stopped: nothing was acknowledged since";
+        let cause =
+            "the disk failed while the log was written, so the store has stopped: nothing was acknowledged since";
         assert!(stopped.to_string().starts_with(&format!("swap: {cause}")), "{stopped}");
         let health = store.health().await.unwrap_err();
         assert!(health.to_string().starts_with(&format!("health: {cause}")), "{health}");

@@ -52,7 +52,9 @@ async fn look_up(store: &Sqlite, acknowledged: &[(&str, &str)], verdict: &mut Ve
             None => verdict.violations.push(format!("{what} {key}, and it is gone")),
             Some((State::Completed, outcome)) if body(outcome.clone()) == Some(answer(key)) => {}
             Some((State::Completed, _)) => verdict.violations.push(format!("{what} {key}, and its answer is another")),
-            Some((state, _)) if *what == "completed" => verdict.violations.push(format!("completed {key}, and it is {state:?}")),
+            Some((state, _)) if *what == "completed" => {
+                verdict.violations.push(format!("completed {key}, and it is {state:?}"))
+            }
             Some(_) => {}
         }
     }

@@ -58,7 +58,11 @@ pub(super) fn answer(key: &str) -> Body {
 
 /// Does what it is told, and ends without any ceremony, as a killed process does.
 pub(crate) fn run(args: &WorkerArgs) {
-    if args.hold { hold(&args.file) } else { work(args) }
+    if args.hold {
+        hold(&args.file)
+    } else {
+        work(args)
+    }
     std::process::exit(0);
 }
 

@@ -45,6 +45,7 @@ pub use policy::Policy;
 pub use probe::{Condition, KEYS as PROBE_KEYS, Piece, Probe, ProbeAnswer, Sign, Template};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub(crate) use read_admin::OPERATOR;
+pub(crate) use read_store::exposed_store;
 pub use reader::Setting;
 pub use secret::Secret;
 pub(crate) use secret::read_file as read_secret;

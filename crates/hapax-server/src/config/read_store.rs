@@ -3,6 +3,8 @@
 //! A store is named by a URL whose scheme says what it is; memory is never chosen silently. A password in the URL
 //! reaches no message. Left to others: opening it.
 
+use std::path::Path;
+
 use hapax_postgres::Options;
 
 use super::model::{Backend, Store};
@@ -37,6 +39,17 @@ pub(super) fn store(section: &mut Section<'_, '_>) -> Store {
         breaker_failures: section.value("breaker_failures", default.breaker_failures),
         breaker_pause: section.value("breaker_pause", default.breaker_pause),
     }
+}
+
+/// Why the files of an SQLite store are not private, and the command that makes them so.
+pub(crate) fn exposed_store(path: &Path) -> Option<String> {
+    let files: Vec<String> = hapax_sqlite::exposed(path).iter().map(|file| file.display().to_string()).collect();
+    let files = files.join(" ");
+    (!files.is_empty()).then(|| {
+        format!(
+            "anyone on this machine can read or change recorded answers in {files}; run `chmod o-rwx {files}`, and start again"
+        )
+    })
 }
 
 impl Store {

@@ -65,6 +65,11 @@ impl Config {
                  add sslmode=require to `store.url`"
             ));
         }
+        if let Backend::Sqlite { path } = &self.store.backend
+            && let Some(why) = super::exposed_store(path)
+        {
+            warnings.push(format!("the proxy will not start: {why}"));
+        }
         if self.mode == Mode::Observe {
             warnings.push("mode is observe: nothing is refused or replayed, so nothing is protected".to_owned());
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use hapax::http::{Guard, LateTruth, Report, Route, Seen, Wait};
 use hapax_core::address::{Address, Scope};
 use hapax_core::journal::{About, Journal, Note};
+use hapax_core::store::Store as _;
 use tokio_util::task::TaskTracker;
 
 use crate::abuse::breaker::Breaker;
@@ -71,6 +72,8 @@ impl Guard for Doorkeeper {
             for _ in 0..NOTE_TRIES_MAX {
                 match store.note(&note).await {
                     Ok(_) => return,
+                    // Nothing is written any more before a restart.
+                    Err(_) if store.has_stopped() => break,
                     Err(error) => tracing::warn!(%id, %error, "late truth could not be noted yet"),
                 }
                 tokio::time::sleep(pause).await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use hapax::http::{IdempotencyLayer, Settings};
 use hapax_core::address::AddressScheme;
+use hapax_core::store::Store as _;
 use metrics_exporter_prometheus::PrometheusHandle;
 use rustls::ClientConfig;
 use tokio::net::TcpListener;
@@ -181,10 +182,15 @@ impl Node {
             if doorkeeper.breaker.is_open() {
                 problems.push("the store failed several times, and this node refuses claims; its log says why".to_owned());
             }
-            if let count @ 1.. = layer.unrecorded() {
-                problems.push(format!(
+            match layer.unrecorded() {
+                0 => {}
+                count if layer.engine().store().has_stopped() => problems.push(format!(
+                    "outcomes that cannot be recorded, because the store has stopped: {count}; restart the node; their keys \
+                     are unknown then until they are reconciled"
+                )),
+                count => problems.push(format!(
                     "answers that wait in this node's memory for the store: {count}; bring it back before you restart the node"
-                ));
+                )),
             }
             problems
         })
@@ -261,6 +267,16 @@ impl Node {
         let told_again = async { while signals.next().await != Signal::Abandon {} };
         let ended = tokio::select! {
             ended = timeout(drain, finish) => match ended {
+                Ok(()) if self.layer.unrecorded() > 0 => {
+                    let unrecorded = self.layer.unrecorded();
+                    tracing::error!(
+                        unrecorded,
+                        "shut down without waiting longer: the store has stopped, and the outcomes of these requests could not \
+                         be recorded; after the restart their keys are unknown until they are reconciled, unless a failed write is \
+                         found to be there"
+                    );
+                    Ended::Early
+                }
                 Ok(()) => {
                     tracing::info!("ended: everything that ran is recorded");
                     Ended::Complete

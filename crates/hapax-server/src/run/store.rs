@@ -47,6 +47,9 @@ impl AnyStore {
         match &config.backend {
             Backend::Memory => Ok(Self::Memory(std::sync::Arc::new(Memory::new(SystemClock)))),
             Backend::Sqlite { path } => {
+                if make {
+                    check_private(path)?;
+                }
                 let options = hapax_sqlite::Options::new(path).with_busy_timeout(config.timeout);
                 let options = if make { options } else { options.with_existing().with_guest() };
                 // Opening reads and may migrate: not on a thread that serves requests.
@@ -86,6 +89,14 @@ impl AnyStore {
                 ("strict", "every write is in the server's log, on its disk, before it is acknowledged")
             }
         }
+    }
+}
+
+/// Refuses a file that anyone on this machine can read or change: it holds recorded answers.
+fn check_private(path: &std::path::Path) -> Result<(), StoreError> {
+    match config::exposed_store(path) {
+        Some(why) => Err(StoreError::new("open", ErrorKind::Unsuitable, why)),
+        None => Ok(()),
     }
 }
 
@@ -156,6 +167,10 @@ impl Store for AnyStore {
 
     async fn health(&self) -> Result<Health, StoreError> {
         each_boxed!(self, store => store.health())
+    }
+
+    fn has_stopped(&self) -> bool {
+        each!(self, store => store.has_stopped())
     }
 }
 

@@ -41,7 +41,10 @@ struct Pending {
 
 enum Change {
     /// A page as it is in the cache after a write.
-    Page { number: usize, bytes: Vec<u8> },
+    Page {
+        number: usize,
+        bytes: Vec<u8>,
+    },
     Size(usize),
 }
 

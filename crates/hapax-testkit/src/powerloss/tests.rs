@@ -39,7 +39,13 @@ impl Calls {
     }
 
     fn write(mut self, at: usize, text: &str) -> Calls {
-        self.calls.push(format!("pwrite64(3<{}>, \"{}\", {}, {at}) = {}", self.place(), hex(text), text.len(), text.len()));
+        self.calls.push(format!(
+            "pwrite64(3<{}>, \"{}\", {}, {at}) = {}",
+            self.place(),
+            hex(text),
+            text.len(),
+            text.len()
+        ));
         self
     }
 
@@ -102,7 +108,8 @@ fn a_call_on_two_lines_ends_where_it_ends() {
     recording.add(&trace, calls.dir.path());
     std::fs::remove_file(trace).unwrap();
     assert_eq!(recording.image(recording.len(), &mut Dice::new(1), None).said, ["done"]);
-    let written = recording.events.iter().any(|event| matches!(event, Event::Write { at: 7, data, .. } if data == b"one"));
+    let written =
+        recording.events.iter().any(|event| matches!(event, Event::Write { at: 7, data, .. } if data == b"one"));
     assert!(written, "{:?}", recording.events);
     assert_eq!(recording.synced_before_said("a"), [], "the write had not ended when the sync began");
 }

@@ -19,13 +19,34 @@ const SAID: &str = "<said> ";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Event {
     /// The name is there from now on.
-    Opened { name: String },
-    Write { name: String, at: u64, data: Vec<u8> },
-    Truncated { name: String, len: u64, ok: bool },
-    SyncBegun { id: u64, name: String },
-    SyncEnded { id: u64, ok: bool },
-    Unlinked { name: String },
-    Renamed { from: String, to: String },
+    Opened {
+        name: String,
+    },
+    Write {
+        name: String,
+        at: u64,
+        data: Vec<u8>,
+    },
+    Truncated {
+        name: String,
+        len: u64,
+        ok: bool,
+    },
+    SyncBegun {
+        id: u64,
+        name: String,
+    },
+    SyncEnded {
+        id: u64,
+        ok: bool,
+    },
+    Unlinked {
+        name: String,
+    },
+    Renamed {
+        from: String,
+        to: String,
+    },
     Said(String),
 }
 
@@ -49,7 +70,9 @@ const SYNCS: [&str; 2] = ["fdatasync(", "fsync("];
 
 impl<'t> Reader<'t> {
     fn read(&mut self, line: &'t str) {
-        let Some((thread, call)) = line.split_once(' ').map(|(thread, call)| (thread, call.trim_start())) else { return };
+        let Some((thread, call)) = line.split_once(' ').map(|(thread, call)| (thread, call.trim_start())) else {
+            return;
+        };
         if let Some(begun) = call.strip_suffix("<unfinished ...>") {
             let id = self.begin(begun);
             self.unfinished.insert(thread, (begun, id));

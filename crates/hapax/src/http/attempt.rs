@@ -126,6 +126,8 @@ impl<S: Store + 'static> Attempt<S> {
             match self.try_record(&end).await {
                 Ok(Answer::Done) => return tracing::info!(id = %self.at.id(), "an unproved claim is given back"),
                 Ok(_) => looks += 1,
+                // What it never showed anybody was not claimed.
+                Err(_) if self.shared.engine.store().has_stopped() => return,
                 // While the store is away, nothing is known of the claim.
                 Err(_) => {}
             }

@@ -20,6 +20,7 @@ use crate::http::cors::Cors;
 use crate::http::guard::{Guard, Open};
 use crate::http::key::IDEMPOTENCY_KEY;
 use crate::http::pattern::Pattern;
+use crate::http::reading::Reading;
 use crate::http::route::{Route, Routes};
 use crate::http::scope::Scopes;
 use crate::http::service::Idempotency;
@@ -73,6 +74,7 @@ pub(crate) struct Shared<S> {
     pub(crate) engine: Arc<Engine<S, Random>>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) answers: Answers,
+    pub(crate) reading: Reading,
     /// Ends that the store could not take yet.
     pub(crate) unrecorded: AtomicUsize,
     /// Attempts that run, and ends that are still to be recorded.
@@ -119,6 +121,7 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
             engine: Arc::new(Engine::new(store, tokens::random as Random)),
             waiters: Arc::default(),
             answers: Answers::default(),
+            reading: Reading::default(),
             unrecorded: AtomicUsize::new(0),
             tasks: TaskTracker::new(),
             scheme,
@@ -216,12 +219,25 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
         self.shared.unrecorded.load(Ordering::Relaxed)
     }
 
-    /// Waits until every attempt has ended and its end is recorded. Stop taking requests first.
+    /// Waits until every attempt has ended and its end is recorded, or, where the store has stopped for good, cannot be
+    /// recorded any more: [`Self::unrecorded`] says how many. Stop taking requests first.
     pub async fn drain(&self) {
         self.shared.tasks.close();
-        self.shared.tasks.wait().await;
+        tokio::select! {
+            () = self.shared.tasks.wait() => {}
+            () = self.until_nothing_can_be_recorded() => {}
+        }
+    }
+
+    async fn until_nothing_can_be_recorded(&self) {
+        while !self.shared.engine.store().has_stopped() || self.running() > self.unrecorded() {
+            tokio::time::sleep(STOPPED_CHECK_PAUSE).await;
+        }
     }
 }
+
+/// How often a layer that is drained looks whether its store has stopped.
+const STOPPED_CHECK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Keys of requests, apart from those of webhooks and of hapax itself.
 static SPACE: std::sync::LazyLock<Space> = std::sync::LazyLock::new(|| named("http"));

@@ -92,6 +92,7 @@ mod path;
 mod pattern;
 mod pieces;
 mod read_request;
+mod reading;
 mod refusal;
 mod replay;
 mod route;

@@ -153,8 +153,6 @@ async fn claim<S: Store + 'static>(
 ) -> Result<Reply, Refusal> {
     let (guard, route) = (&settings.guard, &*call.route);
     guard.look_up(at.scope(), route).map_err(|wait| too_many("look-ups", wait))?;
-    let turn =
-        guard.store().map_err(|wait| store_unavailable("the store has failed several times").with_retry_after(wait))?;
     let at_hand = shared.answers.find(at, Instant::now(), settings.answers_at_hand);
     let method = effective_method(&call.parts.method, &call.parts.headers);
     let fields = read_request::fields(&call.parts);
@@ -170,16 +168,28 @@ async fn claim<S: Store + 'static>(
     if let Some(reply) = at_hand.and_then(|seen| replayed(seen, &claim)) {
         return Ok(reply);
     }
+    let events = [&suspect, &claim];
+    let turn = match guard.store() {
+        Ok(turn) => turn,
+        Err(wait) => {
+            let refusal = store_unavailable("the store has failed several times").with_retry_after(wait);
+            return read_only(shared, settings, at, events, false).await.ok_or(refusal);
+        }
+    };
     let begun = Instant::now();
-    let claimed = claim_if_allowed(shared, settings, route, at, [&suspect, &claim]).await;
+    let claimed = claim_if_allowed(shared, settings, route, at, events).await;
     observe::store_took("claim", begun.elapsed().as_secs_f64());
     if let Some(report) = turn {
         report(has_answered(&claimed));
     }
-    if let Err(EngineError::Store(error)) = &claimed
-        && error.kind == ErrorKind::Ambiguous
-    {
-        Attempt::give_back(shared, &call.route, at.clone(), attempt_id);
+    if !has_answered(&claimed) {
+        let is_in_doubt = matches!(&claimed, Err(EngineError::Store(error)) if error.kind == ErrorKind::Ambiguous);
+        if is_in_doubt {
+            Attempt::give_back(shared, &call.route, at.clone(), attempt_id);
+        }
+        if let Some(reply) = read_only(shared, settings, at, events, is_in_doubt).await {
+            return Ok(reply);
+        }
     }
     let allowed = claimed.map_err(|error| refused_claim(&error, at))?;
     let reply = allowed.map_err(|wait| too_many("new keys", wait))?;
@@ -187,6 +197,23 @@ async fn claim<S: Store + 'static>(
         shared.answers.keep(at, &reply.seen, begun, settings.answers_at_hand);
     }
     Ok(reply)
+}
+
+/// What can be answered although nothing can be claimed. In a box: it is rare, and claims should not pay for its room.
+async fn read_only<S: Store + 'static>(
+    shared: &Shared<S>,
+    settings: &Settings,
+    at: &Address,
+    events: [&Event<'_>; 2],
+    is_in_doubt: bool,
+) -> Option<Reply> {
+    let begun = Instant::now();
+    let read = shared.reading.answer(shared.engine.store(), at, settings.fence, events, is_in_doubt);
+    let reply = Box::pin(read).await?;
+    if reply.answer == Answer::Replay {
+        shared.answers.keep(at, &reply.seen, begun, settings.answers_at_hand);
+    }
+    Some(reply)
 }
 
 /// Asks the store, and the guard before a new key is claimed. Whether it is new is looked up first where the route limits
