@@ -39,6 +39,9 @@ pub(crate) struct Args {
     /// Every N-th sync only pretends: a test of the test, which must fail.
     #[arg(long, value_name = "N")]
     lie: Option<usize>,
+    /// Only what has this text in its name, such as "copy".
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
 }
 
 /// What happens to a file before the power goes.
@@ -79,13 +82,15 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         args.images, args.keys
     );
     let mut dice = Dice::new(seed);
-    let recordings = args.images.div_ceil(IMAGES_PER_RECORDING).max(SCENARIOS.len().min(args.images));
+    let scenarios: Vec<&Scenario> = SCENARIOS.iter().filter(|scenario| scenario.name.contains(&args.only)).collect();
+    assert!(!scenarios.is_empty(), "nothing has {:?} in its name", args.only);
+    let recordings = args.images.div_ceil(IMAGES_PER_RECORDING).max(scenarios.len().min(args.images));
     let (mut images, mut asked, mut violations) = (0, 0, 0);
     for number in 0..recordings {
-        let scenario = &SCENARIOS[number % SCENARIOS.len()];
+        let scenario = scenarios[number % scenarios.len()];
         let count = (args.images - images).div_ceil(recordings - number);
         let dir = tempfile::tempdir().expect("a directory for the store");
-        let recording = record(scenario, &dir, args, &mut dice);
+        let (recording, faults) = record(scenario, &dir, args, &mut dice);
         let (mut keys, mut broken) = (0, Vec::new());
         for cut in cuts(&recording, &mut dice, count) {
             let image = recording.image(cut, &mut dice, args.lie);
@@ -93,7 +98,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             keys += verdict.asked;
             broken.extend(verdict.violations.into_iter().map(|violation| format!("cut at {cut}: {violation}")));
         }
-        println!("{}: {count} images, {keys} acknowledged keys looked up, {} violations", scenario.name, broken.len());
+        let (name, found) = (scenario.name, broken.len());
+        println!("{name}: {faults} faults, {count} images, {keys} acknowledged keys looked up, {found} violations");
         broken.iter().take(5).for_each(|violation| println!("    {violation}"));
         (images, asked, violations) = (images + count, asked + keys, violations + broken.len());
     }
@@ -109,11 +115,11 @@ fn cuts(recording: &Recording, dice: &mut Dice, count: usize) -> Vec<usize> {
     cuts
 }
 
-/// A process that meets the fault or is killed in its tracks, and one after it.
-fn record(scenario: &Scenario, dir: &TempDir, args: &Args, dice: &mut Dice) -> Recording {
+/// A process that meets the fault or is killed in its tracks, and one after it; and how many faults were met.
+fn record(scenario: &Scenario, dir: &TempDir, args: &Args, dice: &mut Dice) -> (Recording, usize) {
     let file = dir.path().join("hapax.db");
     let _held = scenario.held.then(|| hold(&file));
-    let mut recording = Recording::beginning_with(dir.path());
+    let (mut recording, mut faults) = (Recording::beginning_with(dir.path()), 0);
     for (run, fault) in [(scenario.fault)(dice), Fault::None].into_iter().enumerate() {
         let trace = tempfile::NamedTempFile::new().expect("a file for the record");
         let mut worker = worker::command(&file);
@@ -121,9 +127,11 @@ fn record(scenario: &Scenario, dir: &TempDir, args: &Args, dice: &mut Dice) -> R
         let mut worker = recorded(&worker, trace.path(), fault);
         let status = worker.stdout(Stdio::null()).status().expect("strace runs; scripts/test installs it");
         assert!(status.success(), "{}: the worker failed: {status}", scenario.name);
+        let text = std::fs::read_to_string(trace.path()).expect("strace has written its record");
+        faults += text.matches("(INJECTED)").count();
         recording.add(trace.path(), dir.path());
     }
-    recording
+    (recording, faults)
 }
 
 /// A process that makes the file, and keeps it open.

@@ -11,6 +11,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use hapax_testkit::ledger::Ledger;
+use hapax_testkit::needs_postgres;
 use hapax_testkit::raw_http::Response;
 use hapax_testkit::wait::until;
 use node::{Kept, Node, builder, pay, refused, start_with, unkeyed};
@@ -61,8 +62,8 @@ fn keys() -> impl Iterator<Item = String> {
 }
 
 /// A node that has answered the keys, and was started again since: it has none of them in mind.
-fn node_with_answers() -> (Node, Vec<Response>) {
-    let mut node = start_with(Kept::Sqlite, |builder| builder.with_config(CONFIG));
+fn node_with_answers(kept: Kept) -> (Node, Vec<Response>) {
+    let mut node = start_with(kept, |builder| builder.with_config(CONFIG));
     let first = keys().map(|key| node.send(&pay(&key))).collect();
     assert_eq!(node.hapax.terminate(), Some(0));
     node.hapax.restart();
@@ -91,7 +92,7 @@ fn assert_new_are_refused(node: &Node, what: &str) {
 
 #[test]
 fn what_is_recorded_is_answered_while_the_disk_is_full() {
-    let (node, first) = node_with_answers();
+    let (node, first) = node_with_answers(Kept::Sqlite);
     let full = Failing::in_log_of(&node, "pwrite64:error=ENOSPC");
     assert_eq!(refused(&node.send(&pay("new"))), (503, "store-unavailable".into()));
     assert_known_are_answered(&node, &first);
@@ -104,8 +105,25 @@ fn what_is_recorded_is_answered_while_the_disk_is_full() {
 }
 
 #[test]
+fn what_is_recorded_is_answered_while_the_servers_disk_is_full() {
+    needs_postgres!();
+    let (node, first) = node_with_answers(Kept::Postgres);
+    let database = node.database.as_ref().unwrap();
+    database.run(
+        "CREATE FUNCTION disk_full() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN RAISE EXCEPTION 'full' USING ERRCODE = '53100'; END $$;
+         CREATE TRIGGER disk_full BEFORE INSERT OR UPDATE ON hapax.record FOR EACH ROW EXECUTE FUNCTION disk_full();",
+    );
+    assert_new_are_refused(&node, "full");
+    assert_known_are_answered(&node, &first);
+    database.run("DROP TRIGGER disk_full ON hapax.record");
+    until("a new key is served", PATIENCE, || node.send(&pay("new")).status == 201);
+    node.ledger.assert_once("new");
+}
+
+#[test]
 fn what_is_recorded_is_answered_after_the_store_has_stopped_and_nothing_else() {
-    let (mut node, first) = node_with_answers();
+    let (mut node, first) = node_with_answers(Kept::Sqlite);
     let failing = Failing::in_log_of(&node, "fdatasync:error=EIO");
     assert_eq!(refused(&node.send(&pay("lost"))), (503, "store-unavailable".into()));
     drop(failing);
@@ -129,7 +147,7 @@ fn what_is_recorded_is_answered_after_the_store_has_stopped_and_nothing_else() {
 
 #[test]
 fn an_end_does_not_wait_for_what_can_never_be_recorded_and_answers_what_runs() {
-    let (mut node, _) = node_with_answers();
+    let (mut node, _) = node_with_answers(Kept::Sqlite);
     let address = node.hapax.address();
     let held = ["early", "late"].map(|key| {
         node.ledger.hold(key);

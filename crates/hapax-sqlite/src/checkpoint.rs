@@ -88,6 +88,9 @@ impl Trust {
     /// Tries again. A failure of the disk is one of the file.
     fn earn(&mut self, writer: &Connection, broken: &Broken) {
         let Self::Pending { options, again } = self else { return };
+        if broken.is_set() {
+            return;
+        }
         let copied = without_waiting(writer, || {
             let copying = schema::connect(options)?;
             durable::while_nobody_writes(writer, || durable::file(&copying, &options.path, *again))

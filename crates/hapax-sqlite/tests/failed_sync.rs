@@ -132,3 +132,41 @@ async fn a_store_beside_a_process_that_only_looks_is_opened_and_goes_on() {
         assert!(looking.get(&address(&format!("k-{round}"))).await.unwrap().stored.is_some(), "k-{round}");
     }
 }
+
+/// Which log this is: another one after each start over.
+fn log_name(dir: &Path) -> Vec<u8> {
+    std::fs::read(dir.join("hapax.db-wal")).unwrap()[16..24].to_vec()
+}
+
+#[tokio::test]
+async fn a_file_that_could_not_be_copied_to_at_the_start_is_trusted_when_it_was_and_not_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("hapax.db");
+    let other = engine(Sqlite::open(&Options::new(&path)).unwrap());
+    let record = claim(&other, "first").await.seen.stored.unwrap().record;
+    let reader = rusqlite::Connection::open(&path).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM hapax_record").unwrap();
+    claim(&other, "second").await;
+
+    let store = Sqlite::open(&Options::new(&path)).unwrap();
+    let begun = log_name(dir.path());
+    let mut round = 0;
+    let mut write = async |count: usize| {
+        for _ in 0..count {
+            round += 1;
+            store.swap(&address(&format!("k-{round}")), None, &record).await.unwrap();
+        }
+    };
+    write(600).await;
+    let bytes = std::fs::metadata(dir.path().join("hapax.db-wal")).unwrap().len();
+    assert!(bytes > 1_000 * 4_096, "long enough to be copied: {bytes}");
+    assert_eq!(log_name(dir.path()), begun, "somebody reads an old state: the log goes on");
+    reader.execute_batch("COMMIT").unwrap();
+    for _ in 0..40 {
+        write(100).await;
+        if log_name(dir.path()) != begun {
+            return;
+        }
+    }
+    panic!("the log was never started over");
+}

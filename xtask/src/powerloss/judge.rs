@@ -22,6 +22,10 @@ pub(super) fn judge(image: &Image, dice: &mut Dice) -> Verdict {
     image.write_to(dir.path(), dice);
     let acknowledged: Vec<(&str, &str)> = image.said.iter().filter_map(|line| acknowledged(line)).collect();
     let mut verdict = Verdict { asked: acknowledged.len(), violations: Vec::new() };
+    if acknowledged.is_empty() {
+        // A file that was never used may be a fragment: it is refused, and nothing is lost with it.
+        return verdict;
+    }
     match Sqlite::open(&Options::new(dir.path().join("hapax.db"))) {
         Ok(store) => look_up(&store, &acknowledged, &mut verdict),
         Err(error) => verdict.violations.push(format!("{} keys, and it does not open: {error}", acknowledged.len())),
@@ -53,7 +57,7 @@ async fn look_up(store: &Sqlite, acknowledged: &[(&str, &str)], verdict: &mut Ve
             Some((State::Completed, outcome)) if body(outcome.clone()) == Some(answer(key)) => {}
             Some((State::Completed, _)) => verdict.violations.push(format!("{what} {key}, and its answer is another")),
             Some((state, _)) if *what == "completed" => {
-                verdict.violations.push(format!("completed {key}, and it is {state:?}"))
+                verdict.violations.push(format!("completed {key}, and it is {state:?}"));
             }
             Some(_) => {}
         }

@@ -59,9 +59,9 @@ pub(super) fn answer(key: &str) -> Body {
 /// Does what it is told, and ends without any ceremony, as a killed process does.
 pub(crate) fn run(args: &WorkerArgs) {
     if args.hold {
-        hold(&args.file)
+        hold(&args.file);
     } else {
-        work(args)
+        work(args);
     }
     std::process::exit(0);
 }

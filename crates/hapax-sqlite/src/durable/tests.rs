@@ -49,10 +49,15 @@ fn what_was_copied_is_copied_again_although_another_process_remembers_it() {
     let mut whole = vec![0; held.metadata().unwrap().len() as usize];
     held.read_exact_at(&mut whole, 0).unwrap();
     held.write_all_at(&[0; 4096], 3 * 4096).unwrap();
-    assert!(copy());
-    let mut now = vec![0; whole.len()];
-    held.read_exact_at(&mut now, 0).unwrap();
-    assert!(now == whole, "the page is back");
+    let now = || {
+        let mut now = vec![0; whole.len()];
+        held.read_exact_at(&mut now, 0).unwrap();
+        now
+    };
+    assert!(while_nobody_writes(&connection, || file(&other, &path, false)).unwrap());
+    assert!(now() != whole, "SQLite copies nothing twice by itself");
+    assert!(is_begun(&other).unwrap() && copy());
+    assert!(now() == whole, "the page is back");
 }
 
 #[test]
