@@ -47,16 +47,17 @@ impl AnyStore {
         match &config.backend {
             Backend::Memory => Ok(Self::Memory(std::sync::Arc::new(Memory::new(SystemClock)))),
             Backend::Sqlite { path } => {
-                if make {
-                    check_private(path)?;
-                }
                 let options = hapax_sqlite::Options::new(path).with_busy_timeout(config.timeout);
                 let options = if make { options } else { options.with_existing().with_guest() };
                 // Opening reads and may migrate: not on a thread that serves requests.
                 let opened = tokio::task::spawn_blocking(move || Sqlite::open(&options)).await;
-                opened
-                    .map_err(|_| StoreError::new("open", ErrorKind::Unavailable, "opening was interrupted"))?
-                    .map(Self::Sqlite)
+                let store = opened
+                    .map_err(|_| StoreError::new("open", ErrorKind::Unavailable, "opening was interrupted"))??;
+                // Once it is known to be a store: another application's file is refused as that.
+                if make {
+                    check_private(path)?;
+                }
+                Ok(Self::Sqlite(store))
             }
             Backend::Postgres { url, .. } => open_postgres(config, url.expose(), make).await.map(Self::Postgres),
         }

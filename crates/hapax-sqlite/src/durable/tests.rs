@@ -1,3 +1,5 @@
+//! Logs as SQLite writes them, a page that was lost, and a reader in the way.
+
 use super::*;
 use crate::{Options, schema};
 

@@ -1,3 +1,5 @@
+//! The model of a disk by itself, on records made by hand.
+
 use super::*;
 
 fn line(call: &str) -> String {
