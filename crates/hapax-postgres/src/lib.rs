@@ -14,6 +14,7 @@
 //! | `transaction.rs`, `transaction_sqlx.rs` | swaps inside a caller's own transaction |
 //! | `journal.rs` | what people and probes decided |
 //! | `statements.rs`, `rows.rs` | the SQL; rows to records and back |
+//! | `hosts.rs` | which host a connection leads to; one that is silent is passed over |
 //! | `connections.rs`, `suitable.rs` | connections, and what is checked on each of them |
 //! | `schema.rs` | migrations |
 //! | `clock.rs` | the server's clock, watched |
@@ -36,6 +37,7 @@ mod clock;
 mod connections;
 mod encryption;
 mod failure;
+mod hosts;
 mod journal;
 mod lookup;
 mod options;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, RecyclingMethod};
+use deadpool_postgres::{ConfigConnectImpl, Connect};
 use hapax_core::address::Address;
 use hapax_core::record::{Record, Version};
 use hapax_core::store::{Health, Page, Scan, Seen, Store, StoreError, Swap};
@@ -121,16 +121,13 @@ impl Postgres {
     {
         let config = options.config()?;
         options.check_schema()?;
-        // A connection is checked by what it is asked anyway; the driver notices when the server has closed it.
-        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config.clone(), tls, recycling);
-        Self::open_over(options, &config, manager).await
+        Self::open_over(options, config, Box::new(ConfigConnectImpl { tls })).await
     }
 
-    async fn open_over(options: &Options, config: &Config, manager: Manager) -> Result<Self, StoreError> {
-        let count = 2 * options.connections + ALONE_MAX;
+    async fn open_over(options: &Options, config: Config, connect: Box<dyn Connect>) -> Result<Self, StoreError> {
+        let (count, target) = (2 * options.connections + ALONE_MAX, target_of(&config));
         let shared = Arc::new(Shared {
-            connections: Connections::new(manager, target_of(config), options, count)?,
+            connections: Connections::new(config, connect, target, options, count)?,
             statements: Statements::new(&options.schema),
             clock: ServerClock::new(),
             schema: options.schema.clone(),

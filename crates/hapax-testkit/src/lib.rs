@@ -27,6 +27,7 @@ pub mod port;
 pub mod postgres;
 pub mod process;
 pub mod raw_http;
+pub mod silent;
 pub mod skip;
 pub mod tcp_proxy;
 pub mod tokens;
