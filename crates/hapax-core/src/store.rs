@@ -112,7 +112,7 @@ pub struct Health {
 /// What of an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Nothing survives the process.
+    /// Nothing survives the process, or nothing survives the loss of power.
     None,
     /// Survives the loss of the process and of power, on one disk.
     Disk,

@@ -121,6 +121,11 @@ impl Connections {
         &self.target
     }
 
+    /// How many hosts they may lead to.
+    pub(crate) fn host_count(&self) -> usize {
+        self.pool.manager().count()
+    }
+
     /// A connection, new or used before, that was checked.
     pub(crate) async fn get(&self, op: &'static str) -> Result<Connection, StoreError> {
         let object = match timeout(self.connect_timeout.saturating_add(BACKSTOP), self.pool.get()).await {

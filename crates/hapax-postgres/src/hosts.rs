@@ -23,7 +23,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
 use crate::connections::{Terms, admit};
-use crate::options::port_of;
+use crate::options::{host_count, port_of};
 
 /// How long a host may be silent before the next one is tried beside it. Longer than a login takes, TLS included, on
 /// another continent; shorter than anybody waits. Documented in docs/postgres.md.
@@ -108,8 +108,9 @@ impl Hosts {
         race(self.head_start(), lanes.collect()).await
     }
 
-    fn count(&self) -> usize {
-        self.config.get_hosts().len().max(self.config.get_hostaddrs().len())
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        host_count(&self.config)
     }
 
     /// With little time, everybody still gets a turn.

@@ -156,6 +156,12 @@ impl Options {
         !must_be_encrypted && self.driver_config().is_some_and(|config| leaves_the_host(&config))
     }
 
+    /// How many hosts the connection string names; 0 where it cannot be read.
+    #[must_use]
+    pub fn host_count(&self) -> usize {
+        self.driver_config().map_or(0, |config| host_count(&config))
+    }
+
     fn driver_config(&self) -> Option<Config> {
         encryption::for_driver(&self.dsn).parse().ok()
     }
@@ -227,10 +233,14 @@ fn leaves_the_host(config: &Config) -> bool {
     config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(name) if !is_here(name)))
 }
 
+/// How many hosts it names.
+pub(crate) fn host_count(config: &Config) -> usize {
+    config.get_hosts().len().max(config.get_hostaddrs().len())
+}
+
 /// Where a configuration leads to: `host:port/database`.
 pub(crate) fn target_of(config: &Config) -> String {
-    let count = config.get_hosts().len().max(config.get_hostaddrs().len());
-    let hosts: Vec<String> = (0..count).map(|host| name_of_host(config, host)).collect();
+    let hosts: Vec<String> = (0..host_count(config)).map(|host| name_of_host(config, host)).collect();
     format!("{}/{}", hosts.join(","), config.get_dbname().or(config.get_user()).unwrap_or_default())
 }
 

@@ -124,6 +124,12 @@ impl Postgres {
         Self::open_over(options, config, Box::new(ConfigConnectImpl { tls })).await
     }
 
+    /// How many hosts the connection string names. With more than one, a failover is meant to be possible.
+    #[must_use]
+    pub fn host_count(&self) -> usize {
+        self.shared.connections.host_count()
+    }
+
     async fn open_over(options: &Options, config: Config, connect: Box<dyn Connect>) -> Result<Self, StoreError> {
         let (count, target) = (2 * options.connections + ALONE_MAX, target_of(&config));
         let shared = Arc::new(Shared {

@@ -395,7 +395,7 @@ fn emit_everything() {
             Kind::Histogram(_) => ::metrics::histogram!(metric.name, &labels).record(0.004),
         }
     }
-    metrics::set_durability("sqlite", "strict");
+    metrics::set_durability("sqlite", "disk", Some("none"));
 }
 
 #[tokio::test]

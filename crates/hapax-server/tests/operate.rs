@@ -198,7 +198,8 @@ fn status_says_how_things_stand(kept: Kept) {
     assert!(kept != Kept::Sqlite || shown.contains("\nrecords   about 2\n"), "hapax's own do not count: {shown}");
     let status = json(&node, &["status"]);
     assert_eq!((status["healthy"].as_bool(), status["counts"]["unknown"].as_u64()), (Some(true), Some(1)));
-    assert_eq!(status["store"]["durability"].as_str(), Some("strict"));
+    assert_eq!(status["store"]["durability"].as_str(), Some("disk"));
+    assert!(shown.contains(", durability disk, "), "{shown}");
 }
 
 #[test]

@@ -285,7 +285,8 @@ impl Store for Sqlite {
         self.whereabouts.check("health")?;
         self.scan(&Scan { limit: 1, ..Scan::default() }).await.map_err(|error| StoreError { op: "health", ..error })?;
         let clock = self.time.time.lock().unwrap_or_else(PoisonError::into_inner).health();
-        Ok(Health { durability: Durability::Disk, clock })
+        let durability = if self.whereabouts.is_in_memory() { Durability::None } else { Durability::Disk };
+        Ok(Health { durability, clock })
     }
 }
 

@@ -237,7 +237,11 @@ pub fn begin() {
     ::metrics::gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
 }
 
-/// Says how durable the store is: `store` is its kind, `level` its promise, such as `strict`.
-pub fn set_durability(store: &'static str, level: &'static str) {
+/// Says how durable the store is: `store` is its kind, `level` what it says of itself, such as `disk`; not any more what it said
+/// `before`.
+pub fn set_durability(store: &'static str, level: &'static str, before: Option<&'static str>) {
+    if let Some(before) = before {
+        ::metrics::gauge!(DURABILITY_INFO, "store" => store, "level" => before).set(0.0);
+    }
     ::metrics::gauge!(DURABILITY_INFO, "store" => store, "level" => level).set(1.0);
 }

@@ -56,6 +56,14 @@ impl Store {
         options
     }
 
+    /// Whether one server may take over from another without having what that one acknowledged, as far as this tells.
+    pub(super) fn may_lose_in_failover(&self) -> bool {
+        match &self.backend {
+            Backend::Postgres { url, .. } => !self.strict && self.postgres_options(url.expose()).host_count() > 1,
+            Backend::Sqlite { .. } | Backend::Memory => false,
+        }
+    }
+
     /// Where what is sent to the store can be read on the way, for people.
     pub(super) fn exposed_at(&self) -> Option<&str> {
         match &self.backend {

@@ -86,6 +86,19 @@ impl Config {
         }
         warnings
     }
+
+    /// What may be wrong as far as can be told without the store. A node that starts asks the store itself.
+    pub fn warnings_without_store(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.store.may_lose_in_failover() {
+            warnings.push(
+                "`store.url` has several hosts and `store.strict` is off: a server without a synchronous standby is used as \
+                 well, and a failover from it may lose keys that were claimed; set `store.strict = true`"
+                    .to_owned(),
+            );
+        }
+        warnings
+    }
 }
 
 fn plain_header(kind: &ScopeKind) -> Option<&str> {

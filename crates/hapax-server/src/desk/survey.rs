@@ -11,6 +11,7 @@ use hapax_core::store::{Cursor, Entry, ErrorKind, Scan, Store as _};
 
 use super::view::{CountsView, FenceView, StatusView, StoreView};
 use super::{DeskError, moment};
+use crate::run::durability;
 use crate::run::store::AnyStore;
 
 /// Counting stops here: more than this many pages of records in one state say the same.
@@ -40,18 +41,18 @@ struct Counted {
 /// How things stand.
 pub(super) async fn status(store: &AnyStore) -> Result<StatusView, DeskError> {
     let mut problems = Vec::new();
-    let clock_trusted = match store.health().await {
+    let (durability, clock_trusted) = match store.health().await {
         Ok(health) => {
             if health.clock.paused {
                 problems
                     .push("the store does not trust its clock: nothing lapses or expires until it is steady".into());
             }
-            !health.clock.paused
+            (Some(health.durability), !health.clock.paused)
         }
         // Looked at as far as it goes: that is when people look.
         Err(error) if error.kind == ErrorKind::Unsuitable => {
             problems.push(error.message);
-            false
+            (None, false)
         }
         Err(error) => return Err(error.into()),
     };
@@ -66,7 +67,12 @@ pub(super) async fn status(store: &AnyStore) -> Result<StatusView, DeskError> {
     Ok(StatusView {
         healthy: problems.is_empty(),
         problems,
-        store: StoreView { kind: store.name().to_owned(), durability: store.durability().0.to_owned(), clock_trusted },
+        store: StoreView {
+            kind: store.name().to_owned(),
+            durability: durability.map_or("unknown", durability::level).to_owned(),
+            warning: durability.and_then(|durability| durability::warning(store, durability)),
+            clock_trusted,
+        },
         counts: counted.counts,
         oldest_unknown_since: counted.oldest_unknown.map(moment::text),
         fence,

@@ -61,8 +61,12 @@ pub struct StatusView {
 pub struct StoreView {
     /// `sqlite`, `postgres`, `memory`.
     pub kind: String,
-    /// `strict` or `none`.
+    /// What an acknowledged write survives, as the store itself says now: `none` (nothing survives the process, or the host's
+    /// power), `disk` (one disk), `replicated` (a synchronous standby confirms it); `unknown` where it cannot say.
     pub durability: String,
+    /// Where that is less than the configuration lets people expect, what it means and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
     /// Whether its clock is trusted.
     pub clock_trusted: bool,
 }

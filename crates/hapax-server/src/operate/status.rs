@@ -32,6 +32,9 @@ fn text(status: &StatusView, terminal: Terminal) -> String {
         let _ = writeln!(text, "{name:<8}  {}", escaped(value));
     };
     line("store", &format!("{}, durability {}, {clock}", status.store.kind, status.store.durability));
+    if let Some(warning) = &status.store.warning {
+        line("warning", warning);
+    }
     line("ready", &format!("{at_least}{}", status.counts.ready));
     line("running", &format!("{at_least}{}{}", status.counts.running, past_lease(status.counts.past_lease)));
     line("unknown", &format!("{at_least}{}{}", status.counts.unknown, oldest.unwrap_or_default()));

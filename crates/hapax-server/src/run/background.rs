@@ -16,6 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::admin::metrics::FENCE;
 use crate::config;
+use crate::run::durability::Watched;
 use crate::run::probe::{Current, Probes};
 use crate::run::store::AnyStore;
 
@@ -34,6 +35,7 @@ impl Background {
         layer: &IdempotencyLayer<AnyStore>,
         config: &config::Background,
         probes: &Arc<ArcSwap<Probes>>,
+        durability: &Arc<Watched>,
     ) -> Self {
         let (ending, tasks) = (CancellationToken::new(), TaskTracker::new());
         let config::Background { sweep_every, reap_every, reconcile_every } = *config;
@@ -45,8 +47,8 @@ impl Background {
         tasks.spawn(async move { reconcile::run(&engine, &probes, reconcile_every, &end).await });
         let (engine, end) = (Arc::clone(layer.engine()), ending.clone());
         tasks.spawn(async move { survey::run(engine.store(), reconcile_every, &end).await });
-        let (layer, end) = (layer.clone(), ending.clone());
-        tasks.spawn(async move { watch_fence(&layer, sweep_every, &end).await });
+        let (layer, durability, end) = (layer.clone(), Arc::clone(durability), ending.clone());
+        tasks.spawn(async move { watch_fence(&layer, &durability, sweep_every, &end).await });
         tasks.close();
         Self { ending, tasks }
     }
@@ -66,9 +68,16 @@ pub(super) async fn look_for_fence(layer: &IdempotencyLayer<AnyStore>) -> Result
     Ok(())
 }
 
-/// An operator may raise or lift a fence while nodes run.
-async fn watch_fence(layer: &IdempotencyLayer<AnyStore>, every: Duration, ending: &CancellationToken) {
+/// An operator may raise or lift a fence while nodes run, and a server may lose its standby.
+async fn watch_fence(
+    layer: &IdempotencyLayer<AnyStore>,
+    durability: &Watched,
+    every: Duration,
+    ending: &CancellationToken,
+) {
     let look = || async {
+        // That it fails is for readiness to say.
+        let _ = durability.health().await;
         look_for_fence(layer).await?;
         Ok(Left::default())
     };

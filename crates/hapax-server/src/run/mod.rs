@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `store` | the store that the configuration names |
+//! | `durability` | what an acknowledged write survives, as the store says, and watched |
 //! | `addresses` | how addresses are made, as the store remembers it |
 //! | `settings`, `scopes` | from the configuration to what the layer wants |
 //! | `prepare` | everything that is made of a configuration before the store is opened |
@@ -17,6 +18,7 @@
 mod addresses;
 mod background;
 mod banner;
+pub(crate) mod durability;
 mod example;
 mod forward;
 mod guard;

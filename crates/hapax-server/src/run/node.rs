@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use hapax::http::{IdempotencyLayer, Settings};
 use hapax_core::address::AddressScheme;
+use hapax_core::store::Durability;
 use metrics_exporter_prometheus::PrometheusHandle;
 use rustls::ClientConfig;
 use tokio::net::TcpListener;
@@ -26,6 +27,7 @@ use crate::proxy::headers::ReliedOn;
 use crate::proxy::tls::{self, Certificate};
 use crate::proxy::{self, ListenOptions, Shutdown, Upstream, UpstreamOptions};
 use crate::run::background::{self, Background};
+use crate::run::durability::{Watched, meaning};
 use crate::run::forward::Forward;
 use crate::run::guard::Doorkeeper;
 use crate::run::notify::Notify;
@@ -48,6 +50,7 @@ const ANSWERS_AT_HAND: Duration = Duration::from_secs(1);
 pub(super) struct Node {
     pub(super) config: Config,
     pub(super) store: AnyStore,
+    pub(super) durability: Arc<Watched>,
     /// Whether no node has used the store before: it knows no keys.
     pub(super) is_new: bool,
     sources: Sources,
@@ -73,7 +76,11 @@ impl Node {
     pub(super) async fn start(config: Config, prepared: Prepared, sources: Sources) -> Result<Self, StartError> {
         let Prepared { certificate, upstream, probes, scopes } = prepared;
         let store = AnyStore::open(&config.store).await?;
-        admin::metrics::set_durability(store.name(), store.durability().0);
+        let durability = Watched::begin(&store).await?;
+        if config.store.strict && durability.last() == Durability::None {
+            let cause = meaning(&store, durability.last());
+            return Err(StartError::Other(format!("`store.strict` refuses this store: {cause}; put it on a disk")));
+        }
         let remembered = addresses::recall(&store).await?;
         let scopes = Arc::new(scopes.with_salt(remembered.salt));
         let ours = settings::scheme(&scopes.scheme(), &config);
@@ -96,6 +103,7 @@ impl Node {
             current: Mutex::new(config.clone()),
             config,
             store,
+            durability,
             is_new,
             sources,
             salt: remembered.salt,
@@ -144,7 +152,7 @@ impl Node {
 
     /// Starts what is done beside requests.
     pub(super) fn start_background(&self) -> Background {
-        Background::start(&self.layer, &self.config.background, &self.probes)
+        Background::start(&self.layer, &self.config.background, &self.probes, &self.durability)
     }
 
     /// Serves operators until the token is cancelled.
@@ -152,7 +160,7 @@ impl Node {
         let ending = CancellationToken::new();
         let Some(listener) = listener else { return ending };
         let readiness = Fitness {
-            store: self.store.clone(),
+            store: Arc::clone(&self.durability),
             doorkeeper: Arc::clone(&self.doorkeeper),
             draining: Arc::clone(&self.draining),
         };

@@ -3,17 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hapax_core::store::Store;
-
 use crate::abuse::breaker::Breaker;
 use crate::admin::{Check, Readiness};
+use crate::run::durability::{Watched, level};
 use crate::run::guard::Doorkeeper;
-use crate::run::store::AnyStore;
 
 /// What is looked at.
 #[derive(Clone, Debug)]
 pub(super) struct Fitness {
-    pub(super) store: AnyStore,
+    pub(super) store: Arc<Watched>,
     pub(super) doorkeeper: Arc<Doorkeeper>,
     pub(super) draining: Arc<AtomicBool>,
 }
@@ -23,7 +21,10 @@ impl Readiness for Fitness {
         let mut checks = Vec::new();
         match self.store.health().await {
             Ok(health) => {
-                checks.push(Check::passed("store", format!("{}, {:?}", self.store.name(), health.durability)));
+                checks.push(Check::passed(
+                    "store",
+                    format!("{}, durability {}", self.store.name(), level(health.durability)),
+                ));
                 checks.push(match (health.clock.paused, health.clock.stepped_by_ms) {
                     (true, by) => Check::failed("clock", format!("stepped by {by} ms; lapse and expiry pause")),
                     (false, 0) => Check::passed("clock", "steady"),

@@ -75,18 +75,6 @@ impl AnyStore {
             Self::Postgres(_) => "postgres",
         }
     }
-
-    /// What an acknowledged write survives, in a word and for people.
-    #[must_use]
-    pub fn durability(&self) -> (&'static str, &'static str) {
-        match self {
-            Self::Memory(_) => ("none", "nothing survives a restart"),
-            Self::Sqlite(_) => ("strict", "every write is on the disk before it is acknowledged"),
-            Self::Postgres(_) => {
-                ("strict", "every write is in the server's log, on its disk, before it is acknowledged")
-            }
-        }
-    }
 }
 
 async fn open_postgres(config: &config::Store, url: &str, make: bool) -> Result<Postgres, StoreError> {
