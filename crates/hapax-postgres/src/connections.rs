@@ -10,7 +10,7 @@ use std::time::Duration;
 use deadpool::managed::{self, Metrics, PoolError, QueueMode, RecycleError, RecycleResult};
 use deadpool_postgres::{ClientWrapper, Connect};
 use hapax_core::store::StoreError;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Config, Error, Row};
 
@@ -128,13 +128,23 @@ impl Connections {
 
     /// A connection, new or used before, that was checked.
     pub(crate) async fn get(&self, op: &'static str) -> Result<Connection, StoreError> {
-        let object = match timeout(self.connect_timeout.saturating_add(BACKSTOP), self.pool.get()).await {
+        let got = timeout(self.connect_timeout.saturating_add(BACKSTOP), self.pool.get()).await;
+        let object = match got {
             Ok(Ok(object)) => object,
             Ok(Err(error)) => return Err(self.named(no_connection(op, error))),
             Err(_) => return Err(self.named(failure::no_connection(op))),
         };
         let (prepares, limit) = (self.prepares, self.statement_timeout + GRACE);
-        Ok(Connection { object: Some(object), prepares, limit, owed: None })
+        Ok(Connection { object: Some(object), prepares, limit, first_by: None, owed: None })
+    }
+
+    /// The same by that time at the latest, and its first statement is answered soon after.
+    pub(crate) async fn get_by(&self, op: &'static str, deadline: Instant) -> Result<Connection, StoreError> {
+        let deadline = deadline + GRACE;
+        let got = timeout_at(deadline, self.get(op)).await;
+        let mut connection = got.map_err(|_| self.named(failure::no_connection(op)))??;
+        connection.first_by = Some(deadline);
+        Ok(connection)
     }
 
     /// Closes the connections that nobody uses: the next ones are checked anew.
@@ -230,6 +240,8 @@ pub(crate) struct Connection {
     object: Option<Object>,
     prepares: bool,
     limit: Duration,
+    /// What came before the first statement is a part of its time.
+    first_by: Option<Instant>,
     /// Since when: a statement was sent and not answered, or the answer was the session's last word.
     owed: Option<Instant>,
 }
@@ -240,8 +252,10 @@ impl Connection {
         let Some(object) = self.object.as_ref().filter(|_| self.owed.is_none()) else {
             return Err(Refusal::Unanswered);
         };
-        self.owed = Some(Instant::now());
-        let answer = timeout(self.limit, ask(&object.client, self.prepares, question)).await;
+        let sent = Instant::now();
+        self.owed = Some(sent);
+        let deadline = self.first_by.take().unwrap_or(sent + self.limit);
+        let answer = timeout_at(deadline, ask(&object.client, self.prepares, question)).await;
         let is_over = match &answer {
             Ok(Ok(_)) => false,
             Ok(Err(Refusal::Failed(error) | Refusal::Unprepared(error))) => {
@@ -249,7 +263,9 @@ impl Connection {
             }
             Ok(Err(Refusal::Unanswered)) | Err(_) => {
                 // At once: whoever hears of it next must not get a connection to the same silence.
-                object.was_silent();
+                if sent.elapsed() >= self.limit / 2 {
+                    object.was_silent();
+                }
                 true
             }
         };

@@ -9,7 +9,7 @@ use hapax_core::address::Address;
 use hapax_core::record::{Record, Version};
 use hapax_core::store::{Health, Page, Scan, Seen, Store, StoreError, Swap};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::tls::{MakeTlsConnect, NoTls, TlsConnect};
 use tokio_postgres::{Config, Socket};
 
@@ -53,11 +53,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// A connection to read with. It is the caller's as long as the permit is.
+    /// A connection to read with. It is the caller's as long as the permit is. Turn, connection and first statement have one
+    /// limit together.
     pub(crate) async fn to_read(&self, op: &'static str) -> Result<(Connection, SemaphorePermit<'_>), StoreError> {
-        let turn = timeout(self.statement_timeout, self.reads.acquire()).await;
+        let deadline = Instant::now() + self.statement_timeout;
+        let turn = timeout_at(deadline, self.reads.acquire()).await;
         let turn = turn.map_err(|_| failure::crowded(op))?.map_err(|_| failure::stopped(op))?;
-        Ok((self.connections.get(op).await?, turn))
+        Ok((self.connections.get_by(op, deadline).await?, turn))
     }
 }
 

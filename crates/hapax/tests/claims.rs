@@ -167,6 +167,38 @@ async fn a_damaged_record_is_an_answer_and_only_silence_opens_the_breaker() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_answered_too_late_is_refused_in_time_and_given_back() {
+    let (store, work, guard) = (Fickle::default(), Work::default(), Remembering::default());
+    let patience = Duration::from_secs(5);
+    let app = app(&work, layer(&store).with_store_timeout(patience).with_guard(guard.clone()));
+    *store.pause_next.lock().unwrap() = Some(Duration::from_secs(60));
+    let began = tokio::time::Instant::now();
+    let refused = send(&app, request("/pay", "k")).await;
+    assert_eq!((refused.status, refused.code().as_str()), (503, "store-unavailable"));
+    assert_eq!(began.elapsed().as_secs(), patience.as_secs());
+    assert_eq!(*guard.told.lock().unwrap(), [false], "the breaker hears of it when the client does");
+    assert_eq!(send(&app, request("/pay", "k")).await.code(), "in-progress", "the claim is in the store");
+    tokio::time::sleep(Duration::from_secs(56)).await;
+    assert_eq!((send(&app, request("/pay", "k")).await.status, work.runs()), (201, 1), "nothing ran for it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_recorded_too_late_is_said_to_be_unknown_and_replayed_later() {
+    let (store, work) = (Fickle::default(), Work::held());
+    let app = app(&work, layer(&store).with_store_timeout(Duration::from_secs(5)));
+    let first = ask(&app, "");
+    work.has_begun().await;
+    *store.pause_next.lock().unwrap() = Some(Duration::from_secs(60));
+    let began = tokio::time::Instant::now();
+    work.let_go();
+    assert_eq!(first.await.unwrap().code(), "outcome-unknown");
+    assert_eq!(began.elapsed().as_secs(), 5);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(send(&app, request("/pay", "k")).await.is_replay());
+    assert_eq!(work.runs(), 1);
+}
+
 fn limited(guard: &Remembering, store: &Fickle, work: &Work) -> Router {
     let mut route = Route::new().with_retention(Duration::from_secs(60));
     route.new_keys_per_second = Some(100);

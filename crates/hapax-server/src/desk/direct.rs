@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use hapax::remembered::SPACE;
 use hapax::tokens;
@@ -14,8 +15,9 @@ use hapax_core::engine::{Engine, Reply, Tokens};
 use hapax_core::journal::{Journal as _, Note, NoteScan};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
 use hapax_core::record::{OnLapse, State, Version};
-use hapax_core::store::{Cursor, Damaged, Entry, Page, Scan, Store as _};
+use hapax_core::store::{Cursor, Damaged, Entry, ErrorKind, Page, Scan, Store as _, StoreError};
 use hapax_core::transition::{Answer, Event};
+use tokio::time::timeout;
 
 use super::purging::{self, Chosen};
 use super::said::{self, Said, Target};
@@ -41,6 +43,8 @@ pub struct Direct {
     pub(super) store: AnyStore,
     /// What a node knows of itself that its store does not.
     own_problems: Option<Arc<dyn Fn() -> Vec<String> + Send + Sync>>,
+    /// How long a change may take.
+    patience: Option<Duration>,
 }
 
 impl fmt::Debug for Direct {
@@ -53,13 +57,19 @@ impl Direct {
     /// On that store.
     #[must_use]
     pub fn new(store: AnyStore) -> Self {
-        Self { store, own_problems: None }
+        Self { store, own_problems: None, patience: None }
     }
 
     /// The same at a node, which tells what is wrong with itself.
     #[must_use]
     pub fn with_own_problems(self, tell: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
         Self { own_problems: Some(Arc::new(tell)), ..self }
+    }
+
+    /// The same, and nobody waits for a change for longer than that. What it became is then found by looking.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience: Some(patience), ..self }
     }
 
     /// The one record whose id begins so.
@@ -203,10 +213,21 @@ impl Direct {
     async fn apply(&self, at: &Address, event: &Event<'_>, note: &Note) -> Result<(Reply, bool), DeskError> {
         let drawn = Drawn::default();
         let engine = Engine::new(self.store.clone(), drawn.clone());
-        let reply = engine.apply_noted(at, event, None, note).await?;
+        let applying = engine.apply_noted(at, event, None, note);
+        let reply = match self.patience {
+            None => applying.await?,
+            Some(patience) => timeout(patience, applying).await.map_err(|_| not_in_time())??,
+        };
         let changed = reply.record().is_some_and(|record| drawn.has(record.version));
         Ok((reply, changed))
     }
+}
+
+/// It may be done, or be done a moment later; said again, it changes nothing.
+fn not_in_time() -> StoreError {
+    let message =
+        "the store did not answer in time; it may be done or not: look at the record, and say it again if not";
+    StoreError::new("swap", ErrorKind::Ambiguous, message)
 }
 
 /// What a search for one record brought.

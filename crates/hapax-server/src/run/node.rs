@@ -139,6 +139,7 @@ impl Node {
             cors: settings::cors(config),
             fence: self.layer.settings().fence,
             answers_at_hand: ANSWERS_AT_HAND,
+            store_timeout: settings::store_patience(config),
         })
     }
 
@@ -184,7 +185,8 @@ impl Node {
     /// The operator's desk, at this node.
     fn desk(&self) -> Direct {
         let (layer, doorkeeper) = (self.layer.clone(), Arc::clone(&self.doorkeeper));
-        Direct::new(self.store.clone()).with_own_problems(move || {
+        let patience = settings::store_patience(&self.config);
+        Direct::new(self.store.clone()).with_patience(patience).with_own_problems(move || {
             let mut problems = Vec::new();
             if doorkeeper.breaker.is_open() {
                 problems.push("the store failed several times, and this node refuses claims; its log says why".to_owned());

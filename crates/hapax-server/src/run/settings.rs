@@ -1,5 +1,7 @@
 //! From the configuration to what the layer wants: routes, scopes, keys of fingerprints.
 
+use std::time::Duration;
+
 use hapax::http::{
     Cors, InFlight, KeyFormat, KeyPer, KeyRules, KeySyntax, LabelSource, Mode, RequestAge, Route, Routes, Then,
 };
@@ -10,6 +12,14 @@ use crate::admin::{Access, Role};
 use crate::config::policy::{self, Policy};
 use crate::config::{self, Config, ScopeKind};
 use crate::run::{StartError, other};
+
+/// The store's own limit comes first, so that its answer, that nothing was written, still arrives.
+const STORE_GRACE: Duration = Duration::from_millis(500);
+
+/// How long anybody waits for the store at one time, whatever it takes there.
+pub(super) fn store_patience(config: &Config) -> Duration {
+    config.store.timeout + STORE_GRACE
+}
 
 /// What every route says.
 pub(crate) fn routes(config: &Config) -> Result<Routes, StartError> {

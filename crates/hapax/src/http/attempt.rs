@@ -16,7 +16,7 @@ use hapax_core::address::Address;
 use hapax_core::engine::{EngineError, Reply};
 use hapax_core::limits::CLOCK_SETTLE_MS;
 use hapax_core::record::{AttemptId, Body as Recorded, Label, Outcome, State};
-use hapax_core::store::{ErrorKind, Seen, Store};
+use hapax_core::store::{ErrorKind, Seen, Store, StoreError};
 use hapax_core::transition::{Answer, Event};
 use http::{Response, StatusCode};
 use http_body::Body;
@@ -41,7 +41,7 @@ const RETRY_LAST: Duration = Duration::from_secs(2);
 const RENEWAL_MS_MAX: u64 = CLOCK_SETTLE_MS / 3;
 
 /// How often a claim that is not in the store is looked for: a write that was cut off arrives soon or never.
-const GIVE_BACK_LOOKS_MAX: usize = 5;
+const GIVE_BACK_LOOKS_MAX: usize = 10;
 
 /// How long to wait before a lease of that length is renewed.
 fn renewal_pause(lease_ms: u64) -> Duration {
@@ -135,10 +135,13 @@ impl<S: Store + 'static> Attempt<S> {
     }
 
     /// Ends an attempt that was held up for so long that it may have lost its lease: nothing was sent, and nothing is.
-    pub(crate) async fn give_up(self: &Arc<Self>) -> Refusal {
+    pub(crate) fn give_up(self: &Arc<Self>) -> Refusal {
         tracing::warn!(id = %self.at.id(), "the process was held up for longer than a lease; nothing was sent");
-        // Whatever comes of the recording, nothing was run.
-        let _ = self.record(End::Fail { error: "held-up".to_owned(), retry_in_ms: 0 }).await;
+        // Whatever comes of the recording, nothing was run; the client has waited for long enough.
+        let attempt = Arc::clone(self);
+        self.shared.tasks.spawn(async move {
+            let _ = attempt.record(End::Fail { error: "held-up".to_owned(), retry_in_ms: 0 }).await;
+        });
         let detail = "this node was held up for too long; nothing was run; send the same request again";
         Refusal::new(Problem::StoreUnavailable, detail).with_retry_after(Duration::from_secs(1))
     }
@@ -275,7 +278,8 @@ impl<S: Store + 'static> Attempt<S> {
     async fn record(self: &Arc<Self>, end: End) -> Result<(), Refusal> {
         let is_answer = end.is_answer();
         let mut end = end;
-        match self.try_record_or_less(&mut end).await {
+        let in_time = timeout(self.shared.settings().store_timeout, self.try_record_or_less(&mut end)).await;
+        match in_time.unwrap_or_else(|_| Err(too_slow())) {
             Ok(answer) => {
                 self.tell(answer, &end)?;
                 let is_left_out = is_answer && !end.is_answer();
@@ -412,6 +416,13 @@ impl<S: Store + 'static> Attempt<S> {
             }
         }
     }
+}
+
+/// It may still be written: whoever tries again finds that.
+fn too_slow() -> EngineError {
+    let error = StoreError::new("swap", ErrorKind::Ambiguous, "it was not answered in time; it is tried again");
+    observe::store_failed(&error);
+    error.into()
 }
 
 fn outcome_unknown(cause: &str) -> Refusal {

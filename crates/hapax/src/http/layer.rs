@@ -27,6 +27,9 @@ use crate::http::wait::Waiters;
 use crate::observe;
 use crate::tokens::{self, Random};
 
+/// Longer than the stores' own limits for one operation by default, and shorter than most clients wait.
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Makes services whose requests happen once. Clones share everything.
 ///
 /// See the [module](crate::http) for an example.
@@ -66,6 +69,9 @@ pub struct Settings {
     /// How long an answer that was replayed may be replayed again without asking the store; zero asks it each time. A purge
     /// is felt after that time.
     pub answers_at_hand: Duration,
+    /// How long a client waits for the store at one time: for everything that its claim asks, and again for the recording of
+    /// its answer.
+    pub store_timeout: Duration,
 }
 
 /// What the services of a layer share.
@@ -114,6 +120,7 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
             cors: None,
             fence: None,
             answers_at_hand: Duration::ZERO,
+            store_timeout: STORE_TIMEOUT,
         };
         let shared = Shared {
             engine: Arc::new(Engine::new(store, tokens::random as Random)),
@@ -169,6 +176,15 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
     #[must_use]
     pub fn with_answers_at_hand(self, for_at_most: Duration) -> Self {
         self.changed(|settings| settings.answers_at_hand = for_at_most)
+    }
+
+    /// How long a client waits for the store at one time; 10 s by default. A claim that is not proved by then is refused with
+    /// 503 and given back when the store can say what became of it; an answer that is not recorded by then is recorded
+    /// later, and its client is told that the outcome is not known yet. The store's own limits are per step and add up: choose
+    /// what one operation may take there, and half a second.
+    #[must_use]
+    pub fn with_store_timeout(self, for_at_most: Duration) -> Self {
+        self.changed(|settings| settings.store_timeout = for_at_most)
     }
 
     /// Raises or lifts the fence after a restore, for all services of this layer.

@@ -89,6 +89,7 @@ mod layer;
 mod meaning;
 mod observing;
 mod path;
+mod patience;
 mod pattern;
 mod pieces;
 mod read_request;

@@ -22,6 +22,7 @@ use crate::http::detached::Detached;
 use crate::http::guard::Seen as Saw;
 use crate::http::layer::{Settings, Shared};
 use crate::http::path::uri_that_counts;
+use crate::http::patience::Patience;
 use crate::http::refusal::{Problem, Refusal, Refused};
 use crate::http::route::{Mode, Route};
 use crate::http::scope::NoScope;
@@ -176,10 +177,13 @@ where
         Err(refusal) => return Ok(asked.refuse(&settings, None, refusal)),
     };
     let at = settle::address(&shared, &call);
-    let settling = settle::settle(Arc::clone(&shared), Arc::clone(&settings), call, at.clone(), inner);
-    let step = match Detached::new(settling, &shared.tasks).await {
-        Step::Wait(waiting) => settle::wait(&shared, &settings, &at, waiting).await,
-        step => step,
+    let patience = Patience::default();
+    let settling =
+        settle::settle(Arc::clone(&shared), Arc::clone(&settings), call, at.clone(), inner, patience.clone());
+    let step = match patience.wait_for(Detached::new(settling, &shared.tasks)).await {
+        Some(Step::Wait(waiting)) => settle::wait(&shared, &settings, &at, waiting).await,
+        Some(step) => step,
+        None => Step::Refuse(settle::store_too_slow()),
     };
     Ok(match step {
         Step::Answer(mut answer) => {

@@ -1,5 +1,6 @@
 //! The claim, and what follows from it. Detached: it goes on if the client hangs up.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,14 +10,14 @@ use hapax_core::clock::Timestamp;
 use hapax_core::engine::{EngineError, Reply};
 use hapax_core::fingerprint::{Fingerprinter, Fingerprints};
 use hapax_core::record::{AttemptId, Body as Recorded, State, Version};
-use hapax_core::store::{ErrorKind, Seen, Store};
+use hapax_core::store::{ErrorKind, Seen, Store, StoreError};
 use hapax_core::transition::{Answer, Claimant, Decision, Event, decide};
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use sha2::{Digest, Sha256};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
 use crate::claim::Claim;
@@ -27,9 +28,11 @@ use crate::http::capture;
 use crate::http::guard::{Seen as Saw, Wait};
 use crate::http::layer::{Settings, Shared};
 use crate::http::path::{effective_method, resolved, uri_that_counts};
+use crate::http::patience::Patience;
 use crate::http::refusal::{Problem, Refusal, seconds};
 use crate::http::route::{InFlight, KeyPer, Route};
 use crate::http::service::refusal_of;
+use crate::http::wait::Waited;
 use crate::http::{RequestId, read_request, replay};
 use crate::observe;
 use crate::tokens;
@@ -109,6 +112,7 @@ pub(crate) async fn settle<S, I, ReqBody, ResBody>(
     call: Call,
     at: Address,
     inner: I,
+    patience: Patience,
 ) -> Step<ResBody>
 where
     S: Store + 'static,
@@ -120,7 +124,7 @@ where
     hapax_core::failpoint!(async "before-claim");
     // The lease begins when the store stamps the claim, which is not before this.
     let begun = Instant::now();
-    let reply = match claim(&shared, &settings, &call, &at, attempt_id).await {
+    let reply = match claim(&shared, &settings, &call, &at, attempt_id, &patience).await {
         Ok(reply) => reply,
         Err(refusal) => return Step::Refuse(refusal),
     };
@@ -150,6 +154,7 @@ async fn claim<S: Store + 'static>(
     call: &Call,
     at: &Address,
     attempt_id: AttemptId,
+    patience: &Patience,
 ) -> Result<Reply, Refusal> {
     let (guard, route) = (&settings.guard, &*call.route);
     guard.look_up(at.scope(), route).map_err(|wait| too_many("look-ups", wait))?;
@@ -171,14 +176,21 @@ async fn claim<S: Store + 'static>(
         return Ok(reply);
     }
     let begun = Instant::now();
-    let claimed = claim_if_allowed(shared, settings, route, at, [&suspect, &claim]).await;
-    observe::store_took("claim", begun.elapsed().as_secs_f64());
+    let mut claiming = pin!(claim_if_allowed(shared, settings, route, at, [&suspect, &claim]));
+    let in_time = timeout(settings.store_timeout, &mut claiming).await;
     if let Some(report) = turn {
-        report(has_answered(&claimed));
+        report(in_time.as_ref().is_ok_and(has_answered));
     }
-    if let Err(EngineError::Store(error)) = &claimed
-        && error.kind == ErrorKind::Ambiguous
-    {
+    let Ok(claimed) = in_time else {
+        patience.end();
+        let error = StoreError::new("swap", ErrorKind::Ambiguous, "it was not answered in time; nothing is run for it");
+        observe::store_failed(&error);
+        tracing::warn!(id = %at.id(), %error, "a claim could not be proved");
+        give_back_late(shared, call, at, attempt_id, claiming.await);
+        return Err(store_too_slow());
+    };
+    observe::store_took("claim", begun.elapsed().as_secs_f64());
+    if is_ambiguous(&claimed) {
         Attempt::give_back(shared, &call.route, at.clone(), attempt_id);
     }
     let allowed = claimed.map_err(|error| refused_claim(&error, at))?;
@@ -187,6 +199,25 @@ async fn claim<S: Store + 'static>(
         shared.answers.keep(at, &reply.seen, begun, settings.answers_at_hand);
     }
     Ok(reply)
+}
+
+fn is_ambiguous<T>(claimed: &Result<T, EngineError>) -> bool {
+    matches!(claimed, Err(EngineError::Store(error)) if error.kind == ErrorKind::Ambiguous)
+}
+
+/// The client was refused while this was asked. If the key is ours by now, or may be, it is given back: nothing was run.
+fn give_back_late<S: Store + 'static>(
+    shared: &Arc<Shared<S>>,
+    call: &Call,
+    at: &Address,
+    attempt_id: AttemptId,
+    claimed: Result<Result<Reply, Wait>, EngineError>,
+) {
+    let may_be_ours = is_ambiguous(&claimed)
+        || matches!(&claimed, Ok(Ok(reply)) if reply.answer == Answer::Proceed && reply.attempt_id() == Some(attempt_id));
+    if may_be_ours {
+        Attempt::give_back(shared, &call.route, at.clone(), attempt_id);
+    }
 }
 
 /// Asks the store, and the guard before a new key is claimed. Whether it is new is looked up first where the route limits
@@ -359,7 +390,7 @@ where
     // A process that was paused must not send what others may have taken for lost. Half a lease, so that the first
     // renewal still comes in time.
     if begun.elapsed() >= lease / 2 {
-        return Step::Refuse(attempt.give_up().await);
+        return Step::Refuse(attempt.give_up());
     }
     // A panic before the first await is one in the middle, too.
     match attempt.run(async move { inner.call(request).await }).await {
@@ -421,15 +452,25 @@ where
     S: Store + 'static,
 {
     let _waiting = observe::Gauge::waiting();
-    match shared.waiters.wait(&shared.engine, at, waiting.most).await {
-        Some(seen) => match seen.stored.as_ref().map(|stored| stored.record.state) {
+    match shared.waiters.wait(&shared.engine, at, waiting.most, settings.store_timeout).await {
+        Waited::Settled(seen) => match seen.stored.as_ref().map(|stored| stored.record.state) {
             Some(State::Completed) => replay_if_allowed(settings, waiting.checked.as_deref(), at, &seen).await,
             Some(State::Unknown | State::Dead) => Step::Refuse(undecided()),
             _ => Step::Refuse(not_running(due(&seen))),
         },
-        None if waiting.accepts => Step::Accepted(BUSY_RETRY_AFTER),
-        None => Step::Refuse(in_progress(BUSY_RETRY_AFTER)),
+        Waited::StoreSilent => Step::Refuse(store_silent()),
+        Waited::TimeOver if waiting.accepts => Step::Accepted(BUSY_RETRY_AFTER),
+        Waited::TimeOver => Step::Refuse(in_progress(BUSY_RETRY_AFTER)),
     }
+}
+
+/// The store went away while another attempt was waited for, which may still run.
+fn store_silent() -> Refusal {
+    Refusal::new(
+        Problem::StoreUnavailable,
+        "a request with this key is being carried out, and the store does not answer any more; send the same request again",
+    )
+    .with_retry_after(STORE_RETRY_AFTER)
 }
 
 fn is_running(seen: &Seen) -> bool {
@@ -491,6 +532,11 @@ fn mismatch(route: &Route) -> Refusal {
 fn too_many(what: &str, wait: Duration) -> Refusal {
     let detail = format!("this caller uses too many {what} per second; nothing was run; slow down");
     Refusal::new(Problem::TooMany, detail).with_retry_after(wait)
+}
+
+/// The time for a claim was over.
+pub(crate) fn store_too_slow() -> Refusal {
+    store_unavailable("the store did not answer in time")
 }
 
 fn store_unavailable(cause: &str) -> Refusal {
