@@ -248,6 +248,19 @@ mod over_a_script {
     }
 
     #[test]
+    fn a_source_that_gives_the_same_token_twice_is_refused() {
+        let script = Mutex::new([Applied].into());
+        let engine = Engine::new(Scripted { script, ..Scripted::default() }, || [7; 16]);
+        let held = at_once(engine.claim(&at(), &*SAME, Policy::default())).unwrap();
+        let fail = Event::Fail { attempt_id: held.attempt_id().unwrap(), error: "e", retry_in_ms: 0 };
+        let Err(EngineError::Store(error)) = at_once(engine.apply(&at(), &fail, Some(held.seen))) else {
+            panic!("nobody can tell this version from the one before")
+        };
+        assert_eq!(error.kind, ErrorKind::Invalid);
+        assert!(error.to_string().contains("has given the same token twice"), "{error}");
+    }
+
+    #[test]
     fn a_replay_is_one_swap_and_no_get() {
         let done = found(State::Completed, 1, THEIRS);
         assert_eq!(*play_claim([Stands(done.clone())]).comes_to(Answer::Replay, &["swap"]), done);

@@ -28,7 +28,14 @@
 //! use hapax_sqlite::{Options, Sqlite};
 //!
 //! let store = Sqlite::open(&Options::new(dir.join("hapax.db")))?;
-//! let engine = Engine::new(store, || /* sixteen random bytes */ [7; 16]);
+//! // Attempts and versions are told apart by these: sixteen bytes of the operating system each time, never the same twice.
+//! // With the crate `hapax`, use `hapax::tokens::random`.
+//! fn random() -> [u8; 16] {
+//!     let mut token = [0; 16];
+//!     getrandom::fill(&mut token).expect("the operating system gives random bytes");
+//!     token
+//! }
+//! let engine = Engine::new(store, random);
 //! # let _ = engine;
 //! # Ok(())
 //! # }
