@@ -358,7 +358,9 @@ fn command(node: &Node, args: &[&str]) -> String {
     }
     let done = command.output().unwrap();
     let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    assert!(done.status.success(), "{args:?}: {said}");
+    // A status that needs attention ends with 1, and a fence that stands does.
+    let is_attention = done.status.code() == Some(1) && args[0] == "status";
+    assert!(done.status.success() || is_attention, "{args:?}: {said}");
     said
 }
 

@@ -27,6 +27,7 @@ use super::view::{
 };
 use super::{Desk, DeskError, lookup, refused, shown, survey};
 use crate::run::store::AnyStore;
+use crate::store_files::unprobed::ProbeCount;
 
 /// Pages of the store that one page of a list may take. A rare match gives an empty page and a cursor, not a long silence.
 const PAGES_PER_LIST_MAX: u32 = 8;
@@ -45,6 +46,8 @@ pub struct Direct {
     own_problems: Option<Arc<dyn Fn() -> Vec<String> + Send + Sync>>,
     /// How long a change may take.
     patience: Option<Duration>,
+    /// On how many protected routes a person must decide what became of a request.
+    without_probe: Option<usize>,
 }
 
 impl fmt::Debug for Direct {
@@ -57,7 +60,7 @@ impl Direct {
     /// On that store.
     #[must_use]
     pub fn new(store: AnyStore) -> Self {
-        Self { store, own_problems: None, patience: None }
+        Self { store, own_problems: None, patience: None, without_probe: None }
     }
 
     /// The same at a node, which tells what is wrong with itself.
@@ -70,6 +73,12 @@ impl Direct {
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience: Some(patience), ..self }
+    }
+
+    /// The same with what the configuration says of probes.
+    #[must_use]
+    pub(crate) fn with_probes(self, probes: ProbeCount) -> Self {
+        Self { without_probe: Some(probes.without), ..self }
     }
 
     /// The one record whose id begins so.
@@ -302,7 +311,7 @@ fn page_limit(limit: u32) -> Result<u32, DeskError> {
 
 impl Desk for Direct {
     async fn status(&self) -> Result<StatusView, DeskError> {
-        let mut view = survey::status(&self.store).await?;
+        let mut view = survey::status(&self.store, self.without_probe).await?;
         view.problems.extend(self.own_problems.iter().flat_map(|tell| tell()));
         view.healthy = view.problems.is_empty();
         Ok(view)

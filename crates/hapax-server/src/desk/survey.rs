@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use hapax::{fence, remembered};
+use hapax::fence::{self, Fence};
+use hapax::remembered;
 use hapax_core::address::Id;
 use hapax_core::clock::{Now, Timestamp};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
@@ -39,7 +40,7 @@ struct Counted {
 }
 
 /// How things stand.
-pub(super) async fn status(store: &AnyStore) -> Result<StatusView, DeskError> {
+pub(super) async fn status(store: &AnyStore, without_probe: Option<usize>) -> Result<StatusView, DeskError> {
     let mut problems = Vec::new();
     let (durability, clock_trusted) = match store.health().await {
         Ok(health) => {
@@ -59,10 +60,13 @@ pub(super) async fn status(store: &AnyStore) -> Result<StatusView, DeskError> {
     let mut counted = count(store).await?;
     counted.counts.about_all = about_all(store).await?;
     problems.extend(counted.problems());
-    let fence = fence::standing(store).await?.map(|fence| FenceView {
+    let fence = fence::standing(store).await?;
+    problems.extend(fence.as_ref().map(|fence| fenced(fence, without_probe)));
+    let fence = fence.map(|fence| FenceView {
         lost_since: moment::text(fence.lost_since),
         restored_at: moment::text(fence.restored_at),
         until: moment::text(fence.until),
+        routes_without_probe: without_probe,
     });
     Ok(StatusView {
         healthy: problems.is_empty(),
@@ -78,6 +82,21 @@ pub(super) async fn status(store: &AnyStore) -> Result<StatusView, DeskError> {
         fence,
         now: moment::text(counted.now.at),
     })
+}
+
+/// While it stands, clients with new keys are refused: somebody should know, and end it as soon as it is safe.
+fn fenced(fence: &Fence, without_probe: Option<usize>) -> String {
+    let (restored_at, until) = (moment::text(fence.restored_at), moment::text(fence.until));
+    let people = match without_probe {
+        None => "on routes without a probe a person must decide each".to_owned(),
+        Some(0) => "a probe decides each, for every route has one".to_owned(),
+        Some(1) => "on the 1 route without a probe a person must decide each".to_owned(),
+        Some(count) => format!("on {count} routes without a probe a person must decide each"),
+    };
+    format!(
+        "a fence stands since a restore: until {until} every new key that is no UUIDv7 made since {restored_at} gets 409 \
+         outcome-unknown; {people}; see `hapax store recover` for what the old file has, and lift the fence when you know"
+    )
 }
 
 /// About how many records callers have, where the store can say it cheaply.

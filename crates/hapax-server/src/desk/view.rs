@@ -40,7 +40,8 @@ pub enum VerdictName {
 /// How things stand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StatusView {
-    /// Whether nothing needs a person: the store works, its clock is trusted, nothing is dead, no unknown record is old.
+    /// Whether nothing needs a person: the store works, its clock is trusted, nothing is dead, no unknown record is old,
+    /// no fence stands.
     pub healthy: bool,
     /// What is wrong, in sentences; empty if healthy.
     pub problems: Vec<String>,
@@ -100,6 +101,9 @@ pub struct FenceView {
     pub restored_at: String,
     /// When it falls by itself.
     pub until: String,
+    /// On how many protected routes a person must decide about new keys meanwhile, where the configuration is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routes_without_probe: Option<usize>,
 }
 
 /// A record.

@@ -14,6 +14,7 @@ use crate::desk::view::{
 };
 use crate::desk::{Desk, DeskError, DeskErrorKind};
 use crate::run::store::AnyStore;
+use crate::store_files::unprobed::ProbeCount;
 
 /// One of the desks.
 #[derive(Debug)]
@@ -40,7 +41,12 @@ pub(super) async fn desk(place: &Place, environment: Vec<(String, String)>) -> R
         directory: Some(".".into()),
     };
     let config = config::load(&sources).map_err(Failure::Configuration)?;
-    open_store(&config.store).await.map(|store| AnyDesk::Direct(Direct::new(store))).map_err(Failure::Desk)
+    let desk = |store| match &config.file {
+        // Without a file this command does not know what the nodes' routes are.
+        None => Direct::new(store),
+        Some(_) => Direct::new(store).with_probes(ProbeCount::of(&config)),
+    };
+    open_store(&config.store).await.map(|store| AnyDesk::Direct(desk(store))).map_err(Failure::Desk)
 }
 
 /// What a person shows to a node is not what a node is configured with.

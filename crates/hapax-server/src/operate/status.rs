@@ -41,7 +41,7 @@ fn text(status: &StatusView, terminal: Terminal) -> String {
     line("dead", &format!("{at_least}{}", status.counts.dead));
     line("records", &about);
     if let Some(fence) = &status.fence {
-        let FenceView { lost_since, restored_at, until } = fence;
+        let FenceView { lost_since, restored_at, until, .. } = fence;
         let lost = format!("what was claimed from {lost_since} to {restored_at} may be lost");
         line("fence", &format!("{lost}; it stands until {until}"));
     }

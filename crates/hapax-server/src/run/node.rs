@@ -40,6 +40,7 @@ use crate::run::signals::{Signal, Signals};
 use crate::run::store::AnyStore;
 use crate::run::{Ended, StartError, addresses, other, settings};
 use crate::scope::Scopes;
+use crate::store_files::unprobed::ProbeCount;
 use crate::{admin, logs};
 
 /// How long a replayed answer is at hand. Retries of one key in a storm come closer together; people who purge a key need
@@ -186,7 +187,8 @@ impl Node {
     fn desk(&self) -> Direct {
         let (layer, doorkeeper) = (self.layer.clone(), Arc::clone(&self.doorkeeper));
         let patience = settings::store_patience(&self.config);
-        Direct::new(self.store.clone()).with_patience(patience).with_own_problems(move || {
+        let probes = ProbeCount::of(&self.config);
+        Direct::new(self.store.clone()).with_patience(patience).with_probes(probes).with_own_problems(move || {
             let mut problems = Vec::new();
             if doorkeeper.breaker.is_open() {
                 problems.push("the store failed several times, and this node refuses claims; its log says why".to_owned());
