@@ -411,7 +411,7 @@ async fn a_scrape_is_well_formed_and_whole() {
     let has = |row: &str| series.values().flatten().any(|(given, _)| given == row);
     assert!(has(r#"hapax_claims_total{outcome="replayed"}"#));
     assert!(has(&format!("hapax_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"))));
-    assert!(has(r#"hapax_durability_info{store="sqlite",level="strict"}"#));
+    assert!(has(r#"hapax_durability_info{store="sqlite",level="disk"}"#));
     assert!(has(r#"hapax_store_seconds_bucket{op="example",le="0.005"}"#), "buckets, not quantiles");
     // Left for `promtool check metrics`.
     std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join("scrape.txt"), &answer.body).unwrap();

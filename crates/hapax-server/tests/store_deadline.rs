@@ -7,7 +7,7 @@ mod node;
 
 use std::net::SocketAddr;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hapax_testkit::ledger::Ledger;
 use hapax_testkit::needs_postgres;
@@ -16,6 +16,7 @@ use hapax_testkit::raw_http::{Request, Response, request};
 use hapax_testkit::tcp_proxy::TcpProxy;
 use hapax_testkit::wait::until;
 use node::{Node, builder, pay, refused};
+use tokio::time::Instant;
 
 /// The breaker would end it too soon.
 const CONFIG: &str = "[store]\ntimeout = \"1s\"\nconnections = 2\nbreaker_failures = 100000\n";
@@ -47,6 +48,7 @@ fn assert_refused_soon(what: &str, sent: JoinHandle<(Response, Duration)>, limit
     assert!(took <= limit, "{what}: {:?} after {took:?}", refused(&response));
 }
 
+#[expect(clippy::disallowed_methods, reason = "requests that come one after the other are what is tested")]
 fn nobody_waits_for_long(silence: fn(&TcpProxy)) {
     let ledger = Ledger::start();
     let database = Server::shared().fresh_database();

@@ -64,6 +64,13 @@ fn request(args: &ResolveArgs) -> Result<ResolutionRequest, Failure> {
     })
 }
 
+/// Whether clients that expect a body would get none.
+fn has_no_body(request: &ResolutionRequest) -> bool {
+    let Some(answer) = &request.answer else { return true };
+    let is_empty = |text: &Option<String>| text.as_ref().is_none_or(String::is_empty);
+    is_empty(&answer.body) && is_empty(&answer.body_base64) && may_have_body(answer.status.unwrap_or(200))
+}
+
 fn read_body(path: &Path) -> Result<Vec<u8>, Failure> {
     let failed = |error| Failure::usage(format!("the body `{}` cannot be read: {error}", path.display()));
     let mut body = Vec::new();
@@ -82,10 +89,18 @@ fn read_body(path: &Path) -> Result<Vec<u8>, Failure> {
 fn question(seen: &RecordView, request: &ResolutionRequest) -> String {
     let then = match request.verdict.as_str() {
         "did-not-happen" => "The next request with the key runs",
+        "happened" if has_no_body(request) => {
+            "Clients get an EMPTY body from now on, and a verdict stands; give one with --body-file"
+        }
         _ => "Clients get the recorded answer from now on",
     };
     let RecordView { key, scope, state, attempt, .. } = seen;
     format!("{key} of {scope} is {state}, attempt {attempt}. Record it as {}? {then}.", request.verdict)
+}
+
+/// 204 and 304 have none.
+fn may_have_body(status: u16) -> bool {
+    !matches!(status, 204 | 304)
 }
 
 fn text(change: &ChangeView) -> String {
@@ -94,6 +109,10 @@ fn text(change: &ChangeView) -> String {
         return format!("unchanged: {} of {} was resolved so before\n", escaped(&record.key), escaped(&record.scope));
     }
     let then = match &record.answer {
+        Some(answer) if answer.body_bytes == Some(0) && may_have_body(answer.status) => format!(
+            "clients get {} with an empty body from now on; if yours expect one, it should have been given with --body-file",
+            answer.status
+        ),
         Some(answer) => format!("clients get {} from now on", answer.status),
         None => "the next request with the key runs".to_owned(),
     };

@@ -186,7 +186,7 @@ async fn claim<S: Store + 'static>(
         let error = StoreError::new("swap", ErrorKind::Ambiguous, "it was not answered in time; nothing is run for it");
         observe::store_failed(&error);
         tracing::warn!(id = %at.id(), %error, "a claim could not be proved");
-        give_back_late(shared, call, at, attempt_id, claiming.await);
+        give_back_late(shared, call, at, attempt_id, &claiming.await);
         return Err(store_too_slow());
     };
     observe::store_took("claim", begun.elapsed().as_secs_f64());
@@ -211,10 +211,10 @@ fn give_back_late<S: Store + 'static>(
     call: &Call,
     at: &Address,
     attempt_id: AttemptId,
-    claimed: Result<Result<Reply, Wait>, EngineError>,
+    claimed: &Result<Result<Reply, Wait>, EngineError>,
 ) {
-    let may_be_ours = is_ambiguous(&claimed)
-        || matches!(&claimed, Ok(Ok(reply)) if reply.answer == Answer::Proceed && reply.attempt_id() == Some(attempt_id));
+    let may_be_ours = is_ambiguous(claimed)
+        || matches!(claimed, Ok(Ok(reply)) if reply.answer == Answer::Proceed && reply.attempt_id() == Some(attempt_id));
     if may_be_ours {
         Attempt::give_back(shared, &call.route, at.clone(), attempt_id);
     }
