@@ -37,6 +37,7 @@ mod connections;
 mod encryption;
 mod failure;
 mod journal;
+mod large;
 mod lookup;
 mod options;
 mod queue;

@@ -15,11 +15,12 @@ use tokio_postgres::{Config, Socket};
 
 use crate::clock::ServerClock;
 use crate::connections::{Connection, Connections};
+use crate::large::Large;
 use crate::options::{Options, target_of};
 use crate::queue::Queue;
 use crate::rows::{Question, Write};
 use crate::statements::Statements;
-use crate::{failure, reader, reaper, scan, schema, suitable, writer};
+use crate::{failure, large, reader, reaper, scan, schema, suitable, writer};
 
 /// Swaps that may be under way or waiting at one time; a caller beyond them waits for its turn to wait.
 const SWAPS_MAX: usize = 16 * 1024;
@@ -50,6 +51,7 @@ pub(crate) struct Shared {
     reads: Semaphore,
     /// Limits the rows that are written alone.
     pub(crate) alone: Semaphore,
+    pub(crate) large: Large,
 }
 
 impl Shared {
@@ -137,6 +139,7 @@ impl Postgres {
             statement_timeout: options.statement_timeout,
             reads: Semaphore::new(options.connections),
             alone: Semaphore::new(ALONE_MAX),
+            large: Large::default(),
         });
         let opened = prepare(&shared, options.existing).await;
         opened.map_err(|error| StoreError { op: "open", ..error })?;
@@ -174,7 +177,11 @@ impl Store for Postgres {
             // It is under way, and whoever has it in hand keeps to the time limits.
             Err(_) => answer.await,
         };
-        answered.map_err(|_| failure::abandoned("swap"))??.into_swap(at, "swap")
+        let written = answered.map_err(|_| failure::abandoned("swap"))??;
+        match written.lost_to_large() {
+            Some(found) => Ok(Swap::Lost(large::get(&self.shared, at, found, "swap").await?)),
+            None => written.into_swap(at, "swap"),
+        }
     }
 
     async fn get(&self, at: &Address) -> Result<Seen, StoreError> {

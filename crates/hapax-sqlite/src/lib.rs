@@ -10,6 +10,7 @@
 //! | `store.rs` | [`Sqlite`], the [`Store`](hapax_core::store::Store) |
 //! | `writer.rs` | the thread that writes: group commit |
 //! | `reader.rs`, `lookup.rs` | the threads that read |
+//! | `large.rs` | large records, read by few at a time and shared while in use |
 //! | `recent.rs` | keys met lately, looked up on the caller's own thread |
 //! | `checkpoint.rs` | moves the log into the file, beside the writer |
 //! | `rows.rs` | the statements: rows to records and back |
@@ -38,6 +39,7 @@ mod backup;
 mod checkpoint;
 mod clock;
 mod failure;
+mod large;
 mod lookup;
 mod notes;
 mod options;

@@ -4,22 +4,24 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hapax_core::address::Id;
+use hapax_core::address::{Address, Id};
 use hapax_core::clock::Now;
 use hapax_core::codec::{self, OwnedRow};
 use hapax_core::journal::{NoteScan, Noted};
+use hapax_core::large::take_back_freed;
 use hapax_core::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGE_ROWS_EXAMINED_MAX};
 use hapax_core::record::State;
 use hapax_core::store::{Cursor, Entry, ErrorKind, Page, Scan, StoreError};
 use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::rows::{self, COLUMNS};
+use crate::rows::{self, COLUMNS, Decoded, FoundRow};
 use crate::writer::SharedTime;
 use crate::{failure, lookup, notes};
 
 pub(crate) enum Question {
-    Get { id: Id, reply: oneshot::Sender<Result<(Option<OwnedRow>, Now), StoreError>> },
+    Get { id: Id, reply: oneshot::Sender<Result<(FoundRow, Now), StoreError>> },
+    Large { at: Address, reply: oneshot::Sender<Result<(Decoded, Now), StoreError>> },
     Scan { query: Scan, reply: oneshot::Sender<Result<Page, StoreError>> },
     Notes { query: NoteScan, reply: oneshot::Sender<Result<Vec<Noted>, StoreError>> },
     NotesBetween { first: Id, last: Id, query: NoteScan, reply: oneshot::Sender<Result<Vec<Noted>, StoreError>> },
@@ -42,6 +44,12 @@ impl Reader {
                     // The row first, then the time: a lease that has lapsed by a later clock has lapsed.
                     let row = rows::find(&self.connection, &id).map_err(|error| failure::of_statement("get", error));
                     let _ = reply.send(row.map(|row| (row, self.time.now())));
+                }
+                Question::Large { at, reply } => {
+                    take_back_freed();
+                    let found = rows::find_whole_at(&self.connection, &at);
+                    let found = found.map_err(|error| failure::of_statement("get", error));
+                    let _ = reply.send(found.map(|found| (found, self.time.now())));
                 }
                 Question::Scan { query, reply } => {
                     let _ = reply.send(scan(&self.connection, &query, self.time.now()));

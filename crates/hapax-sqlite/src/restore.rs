@@ -256,7 +256,7 @@ impl Unplaced {
             transaction.commit()?;
             Ok(written)
         };
-        swapped().map_err(|error| failure::of_statement("swap", error))?.into_swap(at, now)
+        swapped().map_err(|error| failure::of_statement("swap", error))?.into_swap_on(&connection, at, now)
     }
 }
 
@@ -266,7 +266,7 @@ impl Store for Unplaced {
     }
 
     async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
-        let row = rows::find(&self.connection(), at.id()).map_err(|error| failure::of_statement("get", error))?;
+        let row = rows::find_whole(&self.connection(), at.id()).map_err(|error| failure::of_statement("get", error))?;
         codec::seen(at, row.as_ref(), self.now(), "get")
     }
 

@@ -15,10 +15,11 @@ use rusqlite::{Connection, Transaction};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::checkpoint::Checkpointer;
+use crate::large::Large;
 use crate::options::Options;
 use crate::reader::{Question, Reader};
 use crate::recent::{LOOKERS, Recent};
-use crate::rows::{Swaps, Write};
+use crate::rows::{Found, Swaps, Write, Written};
 use crate::whereabouts::Whereabouts;
 use crate::writer::{Broken, Job, REAP_SLICE_MIN, SharedTime, Writer};
 use crate::{failure, schema};
@@ -35,8 +36,9 @@ const READERS: usize = 2;
 pub struct Sqlite {
     jobs: mpsc::Sender<Job>,
     questions: mpsc::Sender<Question>,
-    time: Arc<SharedTime>,
+    pub(crate) time: Arc<SharedTime>,
     recent: Arc<Recent>,
+    pub(crate) large: Arc<Large>,
     broken: Arc<Broken>,
     whereabouts: Arc<Whereabouts>,
     /// What the file calls itself, wherever it is.
@@ -96,7 +98,7 @@ impl Sqlite {
         spawn("hapax-writer", move || writer.run())?;
         let lookers = (0..LOOKERS).map(|_| schema::connect(options)).collect::<Result<_, _>>()?;
         let recent = Arc::new(Recent::new(lookers));
-        Ok(Self { jobs, questions, time, recent, broken, whereabouts, name: name.into() })
+        Ok(Self { jobs, questions, time, recent, large: Arc::default(), broken, whereabouts, name: name.into() })
     }
 
     /// Moves the log into the file, so that the file is whole by itself: for the end of a process, and whoever copies the
@@ -178,7 +180,7 @@ impl Sqlite {
         let now = self.time.now();
         let written =
             Swaps::new(transaction).swap(&write, now.at).map_err(|error| failure::of_statement("swap_in", error))?;
-        written.into_swap(at, now)
+        written.into_swap_on(transaction, at, now)
     }
 
     fn check_guest(&self, connection: &Connection) -> Result<(), StoreError> {
@@ -211,7 +213,11 @@ impl Sqlite {
         self.jobs.send(Job::Swap { write, reply }).await.map_err(|_| failure::stopped("swap"))?;
         let (written, now) = answer.await.map_err(|_| failure::abandoned("swap"))??;
         self.recent.note(at.id());
-        written.into_swap(at, now)
+        match written {
+            Written::Applied => Ok(Swap::Applied(now)),
+            Written::Lost(row) => Ok(Swap::Lost(codec::seen(at, row.as_ref(), now, "swap")?)),
+            Written::LostToLarge(version) => Ok(Swap::Lost(self.large(at, &version, "swap").await?)),
+        }
     }
 }
 
@@ -249,7 +255,10 @@ impl Store for Sqlite {
         if expect.is_none()
             && let Some(found) = self.recent.look(at)
         {
-            let stored = found.map_err(|error| error.in_store("swap"))?;
+            let stored = match found {
+                Found::Whole(stored) => stored.map_err(|error| error.in_store("swap"))?,
+                Found::Large(version) => return Ok(Swap::Lost(self.large(at, &version, "swap").await?)),
+            };
             // The record first, then the time: a lease that has lapsed by a later clock has lapsed.
             return Ok(Swap::Lost(Seen { stored: Some(stored), now: self.time.now() }));
         }
@@ -260,8 +269,12 @@ impl Store for Sqlite {
         let (reply, answer) = oneshot::channel();
         let question = Question::Get { id: *at.id(), reply };
         self.questions.send(question).await.map_err(|_| failure::stopped("get"))?;
-        let (row, now) = answer.await.map_err(|_| failure::stopped("get"))??;
-        codec::seen(at, row.as_ref(), now, "get")
+        let (found, now) = answer.await.map_err(|_| failure::stopped("get"))??;
+        match found {
+            Some(Found::Large(version)) => self.large(at, &version, "get").await,
+            Some(Found::Whole(row)) => codec::seen(at, Some(&row), now, "get"),
+            None => Ok(Seen { stored: None, now }),
+        }
     }
 
     async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {
