@@ -31,6 +31,10 @@ pub const IN_FLIGHT: &str = "hapax_in_flight";
 pub const WAITERS: &str = "hapax_waiters";
 /// Answers that could not be recorded yet.
 pub const COMPLETIONS_PENDING: &str = "hapax_completions_pending";
+/// Bytes in memory for requests.
+pub const MEMORY_BYTES: &str = "hapax_memory_bytes";
+/// What found no room in memory.
+pub const MEMORY_REFUSED: &str = "hapax_memory_refused_total";
 /// Suspected double runs.
 pub const DOUBLE_RUNS: &str = "hapax_double_runs_total";
 /// Verdicts that turned out to be wrong.
@@ -118,6 +122,8 @@ const PROBLEMS: &[&str] = &{
     codes
 };
 
+const MEMORY_USES: &[&str] = &["request", "replay", "response"];
+
 const PASSED_FOR: &[&str] = &["method", "route", "no-key", "observed"];
 
 const RECONCILE_OUTCOMES: &[&str] = &["scheduled", "resolved", "failed", "too_soon"];
@@ -146,6 +152,8 @@ pub const ALL: &[Metric] = &[
     gauge(IN_FLIGHT, &[], "Attempts that are running in this process."),
     gauge(WAITERS, &[], "Requests that wait for the answer of a running attempt."),
     gauge(COMPLETIONS_PENDING, &[], "Answers that are not recorded yet because the store failed."),
+    gauge(MEMORY_BYTES, &[], "Bytes of request bodies and recorded or replayed responses in memory."),
+    counter(MEMORY_REFUSED, &[("what", MEMORY_USES)], "Requests, replays and responses that found no room in memory."),
     counter(DOUBLE_RUNS, &[], "Completions that found another attempt's work: suspected double runs."),
     counter(CONTRADICTED, &[], "Completions of attempts that a verdict had said did not happen."),
     counter(OVERRULED, &[], "Completions that came after a verdict had settled their key."),

@@ -17,7 +17,7 @@ use super::model::{Backend, Config, Jwt, Place, ScopeKind};
 use super::problem::{Origin, nearest};
 use super::reader::{Reader, Setting};
 use super::secret;
-use super::units::show_duration;
+use super::units::{show_duration, show_size};
 use super::value::Value as _;
 use crate::logs;
 
@@ -52,6 +52,7 @@ pub(super) fn config(reader: &mut Reader<'_>, config: &Config, without_upstream:
     secrets(reader, config);
     log_level(reader, &config.log.level);
     timeouts(reader, config);
+    memory(reader, config);
 }
 
 fn upstream(reader: &mut Reader<'_>, config: &Config, without_upstream: bool) {
@@ -293,6 +294,20 @@ fn log_level(reader: &mut Reader<'_>, text: &str) {
     // The parts before the levels.
     if let Err(error) = logs::check_filter(text) {
         reader.refuse(&["log.level"], format!("`log.level`: {error}"));
+    }
+}
+
+/// A body that is larger than what one client may hold would never be accepted.
+fn memory(reader: &mut Reader<'_>, config: &Config) {
+    let (max, needed) = (config.server.memory_max, config.memory_needed());
+    if max < needed {
+        let message = format!(
+            "`server.memory_max` is {}, less than {} times the largest `request_bytes_max` or `answer_bytes_max`, {}; raise it",
+            show_size(max),
+            super::model::BODIES_IN_MEMORY_MIN,
+            show_size(needed)
+        );
+        reader.refuse(&["server.memory_max"], message);
     }
 }
 

@@ -57,6 +57,21 @@ pub struct Config {
     pub file: Option<PathBuf>,
 }
 
+/// So many times the largest body must fit into memory: one client holds up to a quarter of it, and a part of that is for
+/// small bodies.
+pub(super) const BODIES_IN_MEMORY_MIN: usize = 5;
+
+impl Config {
+    /// The least that `server.memory_max` may be.
+    #[must_use]
+    pub fn memory_needed(&self) -> usize {
+        let policies = self.routes.iter().map(|route| &route.policy).chain([&self.defaults]);
+        let largest = policies.map(|policy| policy.request_bytes_max.max(policy.answer_bytes_max)).max().unwrap_or(0);
+        // What is above that limit is refused as it is.
+        largest.min(hapax_core::limits::BODY_BYTES_MAX) * BODIES_IN_MEMORY_MIN
+    }
+}
+
 /// `[server]`: the side of the clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
@@ -82,6 +97,8 @@ pub struct Server {
     pub h2_streams_max: NonZeroU32,
     /// Streams that an HTTP/2 client may reset before they were looked at.
     pub h2_resets_max: NonZeroU32,
+    /// Bytes of request bodies and of recorded or replayed responses in memory, together.
+    pub memory_max: usize,
     /// How long running requests have at shutdown.
     pub drain: Duration,
     /// Peers whose `Forwarded` and `X-Forwarded-*` are believed.
@@ -437,6 +454,7 @@ impl Default for Server {
             keep_alive: Duration::from_secs(75),
             h2_streams_max: count(200),
             h2_resets_max: count(20),
+            memory_max: hapax::http::MEMORY_BYTES_MAX,
             drain: Duration::from_secs(30),
             trusted_peers: Vec::new(),
         }

@@ -99,6 +99,7 @@ fn server(section: &mut Section<'_, '_>) -> Server {
         keep_alive: section.value("keep_alive", default.keep_alive),
         h2_streams_max: section.value("h2_streams_max", default.h2_streams_max),
         h2_resets_max: section.value("h2_resets_max", default.h2_resets_max),
+        memory_max: section.value("memory_max", Size(default.memory_max)).0,
         drain: section.value("drain", default.drain),
         trusted_peers: section.value("trusted_peers", default.trusted_peers),
     }

@@ -20,6 +20,7 @@ mod banner;
 mod example;
 mod forward;
 mod guard;
+mod memory;
 mod node;
 pub mod notify;
 mod prepare;

@@ -36,7 +36,7 @@ use crate::run::scopes::ForLayer;
 use crate::run::service::Numbered;
 use crate::run::signals::{Signal, Signals};
 use crate::run::store::AnyStore;
-use crate::run::{Ended, StartError, addresses, other, settings};
+use crate::run::{Ended, StartError, addresses, memory, other, settings};
 use crate::scope::Scopes;
 use crate::{admin, logs};
 
@@ -131,6 +131,7 @@ impl Node {
             cors: settings::cors(config),
             fence: self.layer.settings().fence,
             answers_at_hand: ANSWERS_AT_HAND,
+            memory_max: memory::budget(config),
         })
     }
 

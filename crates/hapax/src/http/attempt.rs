@@ -12,8 +12,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use futures_util::future::OptionFuture;
 use hapax_core::address::Address;
 use hapax_core::engine::{EngineError, Reply};
+use hapax_core::large::{LARGE_BYTES_MIN, take_back_freed};
 use hapax_core::limits::CLOCK_SETTLE_MS;
 use hapax_core::record::{AttemptId, Body as Recorded, Label, Outcome, State};
 use hapax_core::store::{ErrorKind, Seen, Store};
@@ -23,12 +25,15 @@ use http_body::Body;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::http::body::AnswerBody;
+use crate::http::budget::Share;
 use crate::http::capture::{self, Captured};
+use crate::http::client::Client;
 use crate::http::followed::{self, Watch, Watcher};
 use crate::http::guard::LateTruth;
 use crate::http::layer::Shared;
 use crate::http::meaning::{self, Happened};
 use crate::http::refusal::{Problem, Refusal};
+use crate::http::replayed::Whole;
 use crate::http::route::{Route, Then};
 use crate::observe;
 
@@ -39,6 +44,9 @@ const RETRY_LAST: Duration = Duration::from_secs(2);
 /// A lease is renewed at least so often, however long it is: while the store does not trust its clock nothing lapses, and
 /// every attempt that lives must be heard of before it trusts it again.
 const RENEWAL_MS_MAX: u64 = CLOCK_SETTLE_MS / 3;
+
+/// How long a large response waits while others are being recorded.
+const LARGE_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// How often a claim that is not in the store is looked for: a write that was cut off arrives soon or never.
 const GIVE_BACK_LOOKS_MAX: usize = 5;
@@ -80,6 +88,22 @@ impl End {
     fn is_answer(&self) -> bool {
         matches!(self, Self::Complete { .. })
     }
+
+    /// The body for the client: the recorded one, so that it is in memory once, or else that one.
+    fn body_or(&self, whole: Bytes, share: Share) -> Bytes {
+        match self {
+            Self::Complete { outcome, .. } if outcome.body != Recorded::NotKept && !whole.is_empty() => {
+                share.around(Whole(Arc::clone(outcome)))
+            }
+            _ if whole.is_empty() => whole,
+            _ => share.around(whole),
+        }
+    }
+
+    fn is_large(&self) -> bool {
+        let Self::Complete { outcome, .. } = self else { return false };
+        matches!(&outcome.body, Recorded::Kept(body) if body.len() > LARGE_BYTES_MIN as usize)
+    }
 }
 
 /// An attempt that holds a claim.
@@ -87,6 +111,7 @@ pub(crate) struct Attempt<S> {
     shared: Arc<Shared<S>>,
     route: Arc<Route>,
     at: Address,
+    client: Option<Client>,
     attempt_id: AttemptId,
     attempt: u32,
     /// The record as it was last seen, so that the next event costs one round trip.
@@ -101,19 +126,19 @@ impl<S: Store + 'static> Attempt<S> {
         shared: &Arc<Shared<S>>,
         route: &Arc<Route>,
         at: Address,
-        attempt_id: AttemptId,
-        reply: Reply,
+        (attempt_id, reply): (AttemptId, Reply),
+        client: Option<Client>,
     ) -> Arc<Self> {
         let (shared, route) = (Arc::clone(shared), Arc::clone(route));
         let attempt = reply.record().map_or(1, |record| record.attempt);
-        Arc::new(Self { shared, route, at, attempt_id, attempt, seen: Mutex::new(Some(reply.seen)) })
+        Arc::new(Self { shared, route, at, client, attempt_id, attempt, seen: Mutex::new(Some(reply.seen)) })
     }
 
     /// Gives back a claim that may be in the store although nobody could prove it. Nothing was run for it and nothing will
     /// be, so the key is ready; without this it would be held by nobody, and unknown when the lease has lapsed.
     pub(crate) fn give_back(shared: &Arc<Shared<S>>, route: &Arc<Route>, at: Address, attempt_id: AttemptId) {
         let (tasks, shared, route) = (&shared.tasks, Arc::clone(shared), Arc::clone(route));
-        let attempt = Self { shared, route, at, attempt_id, attempt: 1, seen: Mutex::new(None) };
+        let attempt = Self { shared, route, at, client: None, attempt_id, attempt: 1, seen: Mutex::new(None) };
         tasks.spawn(async move { attempt.keep_giving_back().await });
     }
 
@@ -150,10 +175,10 @@ impl<S: Store + 'static> Attempt<S> {
     {
         let _in_flight = observe::Gauge::in_flight();
         let begun = Instant::now();
-        let bytes_max = self.route.answer_bytes_max;
+        let (bytes_max, share) = (self.route.answer_bytes_max, self.shared.budget.share(self.client.as_ref()));
         let work = async {
             let (head, body) = work.await?.into_parts();
-            let captured = capture::capture(&head, body, bytes_max).await;
+            let captured = capture::capture(&head, body, bytes_max, share).await;
             Ok::<_, E>((head, captured))
         };
         let worked = self.while_renewing(AssertUnwindSafe(work).catch_unwind()).await;
@@ -172,9 +197,9 @@ impl<S: Store + 'static> Attempt<S> {
     ) -> Answered<B> {
         let happened = head.extensions.remove::<Happened>();
         let (then, why) = meaning::of(head.status, happened, &self.route);
-        let (body, whole) = match captured {
+        let (whole, trailers, share) = match captured {
             Captured::Broken => return self.end_in_doubt("answer-cut-off", StatusCode::GATEWAY_TIMEOUT).await,
-            Captured::Whole(bytes, trailers) => (AnswerBody::with_trailers(bytes.clone(), trailers), bytes),
+            Captured::Whole(whole, trailers, share) => (whole, trailers, share),
             // Only a complete answer says what became of the request, and this one is complete when its end has come.
             Captured::TooLarge(begun, rest) => {
                 let watch = self.follow(self.end_of(&head, None, then, why));
@@ -182,9 +207,14 @@ impl<S: Store + 'static> Attempt<S> {
                 return Ok(Response::from_parts(head, body));
             }
         };
-        self.record(self.end_of(&head, Some(&whole), then, why)).await?;
+        if whole.len() > LARGE_BYTES_MIN as usize {
+            take_back_freed();
+        }
+        let end = self.end_of(&head, Some(&whole), then, why);
+        let body = end.body_or(whole, share);
+        self.record(end).await?;
         hapax_core::failpoint!(async "completion-durable");
-        Ok(Response::from_parts(head, body))
+        Ok(Response::from_parts(head, AnswerBody::with_trailers(body, trailers)))
     }
 
     /// The end that an answer means. Without its body, only that there was one is kept.
@@ -330,6 +360,9 @@ impl<S: Store + 'static> Attempt<S> {
             End::Fail { error, retry_in_ms } => Event::Fail { attempt_id, error, retry_in_ms: *retry_in_ms },
             End::Doubt { error } => Event::Doubt { attempt_id, error, probe_in_ms: 0 },
         };
+        // The store makes a copy of it. Recording matters more than the copy: nobody waits for long.
+        let turn = end.is_large().then(|| timeout(LARGE_WAIT_MAX, self.shared.recording.acquire()));
+        let _turn = OptionFuture::from(turn).await;
         let answer = self.apply(&event).await?;
         self.shared.waiters.rouse(self.at.id());
         Ok(answer)

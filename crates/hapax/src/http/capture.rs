@@ -2,7 +2,8 @@
 //!
 //! An answer is read whole before it is recorded, and recorded before anybody sees it. One that is too large, or a stream
 //! without an end, is passed on and recorded at its end, as "not kept": a retry learns that it happened, and it never runs
-//! again. See [`followed`](crate::http::followed).
+//! again. See [`followed`](crate::http::followed). The same goes for one that finds no room in the memory budget: the effect
+//! is recorded in any case.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -15,38 +16,56 @@ use http::response::Parts;
 use http_body::Body;
 use http_body_util::BodyExt;
 
-use crate::http::pieces::Pieces;
+use crate::http::budget::{Share, Use};
+use crate::http::gathered::Gathered;
 use crate::http::route::{LabelSource, Route};
 
 /// What was read of an answer's body.
 pub(crate) enum Captured<B> {
-    /// All of it.
-    Whole(Bytes, Option<HeaderMap>),
+    /// All of it, and the memory that is held for it.
+    Whole(Bytes, Option<HeaderMap>, Share),
     /// More than is kept, or a stream: what was read, and the rest.
     TooLarge(VecDeque<Bytes>, Pin<Box<B>>),
     /// It broke off.
     Broken,
 }
 
-/// Reads up to `bytes_max`.
-pub(crate) async fn capture<B: Body<Data = Bytes>>(head: &Parts, body: B, bytes_max: usize) -> Captured<B> {
+/// Reads up to `bytes_max`, and no more than there is memory for: what finds none is treated as one that is too large.
+pub(crate) async fn capture<B: Body<Data = Bytes>>(
+    head: &Parts,
+    body: B,
+    bytes_max: usize,
+    share: Share,
+) -> Captured<B> {
     let mut body = Box::pin(body);
     let is_empty = body.is_end_stream() || body.size_hint().exact() == Some(0);
     if (is_stream(head) && !is_empty) || body.size_hint().lower() > bytes_max as u64 {
         return Captured::TooLarge(VecDeque::new(), body);
     }
-    let (mut begun, mut trailers) = (Pieces::default(), None);
+    let expected = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+    let Ok(mut begun) = Gathered::new(share, Use::Response, expected) else {
+        return Captured::TooLarge(VecDeque::new(), body);
+    };
+    let mut trailers = None;
     while let Some(frame) = body.as_mut().frame().await {
         let Ok(frame) = frame else { return Captured::Broken };
         match frame.into_data() {
-            Ok(bytes) => begun.push(bytes),
+            Ok(bytes) if begun.length() + bytes.len() > bytes_max || begun.push(&bytes, true).is_err() => {
+                return Captured::TooLarge(passed_on(begun, bytes), body);
+            }
+            Ok(_) => {}
             Err(frame) => trailers = frame.into_trailers().ok(),
         }
-        if begun.length() > bytes_max {
-            return Captured::TooLarge(begun.into_few(), body);
-        }
     }
-    Captured::Whole(begun.into_whole(), trailers)
+    let (whole, share) = begun.into_whole();
+    Captured::Whole(whole, trailers, share)
+}
+
+/// What was read before it was known that not all of it can be. It counts until it is sent.
+fn passed_on(begun: Gathered, next: Bytes) -> VecDeque<Bytes> {
+    let (begun, share) = begun.into_whole();
+    let begun = if begun.is_empty() { begun } else { share.around(begun) };
+    [begun, next].into_iter().filter(|piece| !piece.is_empty()).collect()
 }
 
 fn is_stream(head: &Parts) -> bool {

@@ -11,15 +11,18 @@ use hapax_core::fingerprint::HmacKey;
 use hapax_core::store::Store;
 use http::Method;
 use http::header::HeaderName;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
 use crate::fence::Fence;
 use crate::http::answers::Answers;
+use crate::http::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::http::cors::Cors;
 use crate::http::guard::{Guard, Open};
 use crate::http::key::IDEMPOTENCY_KEY;
 use crate::http::pattern::Pattern;
+use crate::http::replayed::Replayed;
 use crate::http::route::{Route, Routes};
 use crate::http::scope::Scopes;
 use crate::http::service::Idempotency;
@@ -66,6 +69,9 @@ pub struct Settings {
     /// How long an answer that was replayed may be replayed again without asking the store; zero asks it each time. A purge
     /// is felt after that time.
     pub answers_at_hand: Duration,
+    /// Bytes that request bodies and recorded or replayed responses may take in memory, together. What finds no room gets
+    /// 503; no [`Client`](crate::http::Client) takes more than a quarter.
+    pub memory_max: usize,
 }
 
 /// What the services of a layer share.
@@ -73,6 +79,10 @@ pub(crate) struct Shared<S> {
     pub(crate) engine: Arc<Engine<S, Random>>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) answers: Answers,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) replayed: Replayed,
+    /// Large responses that are being recorded: the store's copy of each is beyond the budget.
+    pub(crate) recording: Semaphore,
     /// Ends that the store could not take yet.
     pub(crate) unrecorded: AtomicUsize,
     /// Attempts that run, and ends that are still to be recorded.
@@ -114,11 +124,15 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
             cors: None,
             fence: None,
             answers_at_hand: Duration::ZERO,
+            memory_max: MEMORY_BYTES_MAX,
         };
         let shared = Shared {
             engine: Arc::new(Engine::new(store, tokens::random as Random)),
             waiters: Arc::default(),
             answers: Answers::default(),
+            budget: Arc::default(),
+            replayed: Replayed::default(),
+            recording: Semaphore::new(LARGE_RECORDED_MAX),
             unrecorded: AtomicUsize::new(0),
             tasks: TaskTracker::new(),
             scheme,
@@ -171,6 +185,14 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
         self.changed(|settings| settings.answers_at_hand = for_at_most)
     }
 
+    /// Bytes that request bodies and recorded or replayed responses may take in memory, together; 512 MiB by default. A
+    /// request beyond it gets 503, and a response that finds no room is passed on and not kept for retries. A single body
+    /// may take up to a fifth of it, and no [`Client`](crate::http::Client) more than a quarter.
+    #[must_use]
+    pub fn with_memory_max(self, bytes: usize) -> Self {
+        self.changed(|settings| settings.memory_max = bytes)
+    }
+
     /// Raises or lifts the fence after a restore, for all services of this layer.
     pub fn set_fence(&self, fence: Option<Fence>) {
         let mut settings = self.shared.settings.write().unwrap_or_else(PoisonError::into_inner);
@@ -188,6 +210,7 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
     /// Replaces the settings, for all services of this layer. Requests that run keep the ones they began with.
     pub fn replace(&self, settings: Settings) {
         settings.routes.names().for_each(observe::route_is_known);
+        self.shared.budget.set_max(settings.memory_max);
         *self.shared.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 
@@ -210,6 +233,12 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
         self.shared.tasks.len()
     }
 
+    /// Bytes that are held in memory for requests, of [`Settings::memory_max`].
+    #[must_use]
+    pub fn memory_used(&self) -> usize {
+        self.shared.budget.used()
+    }
+
     /// How many ends wait in memory because the store could not take them yet. They are lost if the process ends before it can.
     #[must_use]
     pub fn unrecorded(&self) -> usize {
@@ -222,6 +251,9 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
         self.shared.tasks.wait().await;
     }
 }
+
+/// Large responses recorded at a time, each of which the store copies.
+const LARGE_RECORDED_MAX: usize = 2;
 
 /// Keys of requests, apart from those of webhooks and of hapax itself.
 static SPACE: std::sync::LazyLock<Space> = std::sync::LazyLock::new(|| named("http"));

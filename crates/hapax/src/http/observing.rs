@@ -16,6 +16,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use crate::http::body::AnswerBody;
+use crate::http::budget::Use;
 use crate::http::layer::{Settings, Shared, named};
 use crate::http::path::effective_method;
 use crate::http::route::{Route, Then};
@@ -60,12 +61,18 @@ where
     let Ok(scope) = settings.scopes.of(&parts).await else {
         return pass_counted(settings, inner, Request::from_parts(parts, body), "scope-missing").await;
     };
-    let bytes = match read_request::body(&parts, body, route.request_bytes_max).await {
+    let mut share = shared.budget.share(parts.extensions.get());
+    let length = body.size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(usize::MAX);
+    // Nothing is refused here: what there is no memory for passes unread.
+    if share.hold(length, Use::Request).is_err() {
+        return pass_counted(settings, inner, Request::from_parts(parts, body), "body-not-read").await;
+    }
+    let bytes = match read_request::body(&parts, body, route.request_bytes_max, share).await {
         Ok(bytes) => bytes,
         // The rest of the request never came: there is nothing left to pass on.
         Err(refusal) => return Ok(Asked::of(&settings, &parts).refuse(&settings, None, refusal)),
     };
-    let call = Call { parts: parts.clone(), body: bytes.clone(), route: Arc::clone(&route), scope, key };
+    let call = Call { parts: parts.clone(), head: None, body: bytes.clone(), route: Arc::clone(&route), scope, key };
     let claimed = tokio::spawn(claim(Arc::clone(&shared), Arc::clone(&settings), call));
     let passed = service::pass(settings, inner, Request::from_parts(parts, ReqBody::from(bytes)), "observed").await;
     tokio::spawn(record(shared, claimed, End::of(passed.as_ref().ok(), &route)));

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,8 +13,9 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 use crate::clock;
+use crate::http::budget::{Budget, Full, SMALL_BYTES_MAX, Share, Use};
+use crate::http::gathered::Gathered;
 use crate::http::path::uri_that_counts;
-use crate::http::pieces::Pieces;
 use crate::http::refusal::{Problem, Refusal};
 use crate::http::route::{RequestAge, millis};
 
@@ -33,8 +35,31 @@ pub struct BodyTimedOut;
 #[error("its framing is malformed")]
 pub struct BodyMalformed;
 
-/// The whole body.
-pub(crate) async fn body<B>(parts: &Parts, body: B, bytes_max: usize) -> Result<Bytes, Refusal>
+/// What of a head counts: names, values and what keeps them apart in memory, roughly.
+const FIELD_BYTES: usize = 32;
+
+/// A head that takes less is what every request has.
+const HEAD_BYTES_FREE: usize = 4 * 1024;
+
+/// Holds memory for a head, where that is larger than usual: it stays for as long as its request does.
+pub(crate) fn hold_head<B>(budget: &Arc<Budget>, request: &http::Request<B>) -> Result<Option<Share>, Full> {
+    let field = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + FIELD_BYTES;
+    let target = request.uri().path().len() + request.uri().query().map_or(0, str::len);
+    let bytes = target + request.headers().iter().map(field).sum::<usize>();
+    if bytes <= HEAD_BYTES_FREE {
+        return Ok(None);
+    }
+    let mut share = budget.share(request.extensions().get());
+    share.hold(bytes, Use::Request).map(|()| Some(share))
+}
+
+/// Refuses a request for which there is no memory. Nothing more is read of it.
+pub(crate) fn no_memory<B: Body>(body: &B) -> Refusal {
+    Refusal::memory_full("it takes no further request of this size").with_body_read(body.is_end_stream())
+}
+
+/// The whole body. Memory for it is taken before it is read, and given back when the last part of it is dropped.
+pub(crate) async fn body<B>(parts: &Parts, body: B, bytes_max: usize, mut share: Share) -> Result<Bytes, Refusal>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -45,17 +70,27 @@ where
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(after_body(too_large(bytes_max), parts, body).await);
     }
-    let (mut body, mut pieces) = (std::pin::pin!(body), Pieces::default());
+    let expected = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+    // What does not say how long it is begins as a small one.
+    let held = share.hold(expected.unwrap_or(SMALL_BYTES_MAX.min(bytes_max)), Use::Request);
+    let Ok(mut read) = held.and_then(|()| Gathered::new(share, Use::Request, expected)) else {
+        return Err(no_memory(&body));
+    };
+    let mut body = std::pin::pin!(body);
     while let Some(frame) = body.frame().await {
         // What follows the body is not passed on.
         let frame = frame.map_err(|error| broken(&*error.into()).with_body_read(false))?;
         let Ok(bytes) = frame.into_data() else { continue };
-        if bytes.len() > bytes_max - pieces.length() {
+        if bytes.len() > bytes_max - read.length() {
             return Err(after_body(too_large(bytes_max), parts, body).await);
         }
-        pieces.push(bytes);
+        let is_all = body.is_end_stream();
+        if read.push(&bytes, is_all).is_err() {
+            return Err(no_memory(&*body));
+        }
     }
-    Ok(pieces.into_whole())
+    let (whole, share) = read.into_whole();
+    Ok(if whole.is_empty() { whole } else { share.around(whole) })
 }
 
 fn broken(error: &(dyn Error + 'static)) -> Refusal {
@@ -292,7 +327,7 @@ mod tests {
     fn read(pieces: Vec<Piece>) -> Result<Bytes, Refusal> {
         let (parts, ()) = http::Request::new(()).into_parts();
         let pieces = http_body_util::StreamBody::new(futures_util::stream::iter(pieces));
-        body(&parts, pieces, 1_000).now_or_never().unwrap()
+        body(&parts, pieces, 1_000, Arc::<Budget>::default().share(None)).now_or_never().unwrap()
     }
 
     fn piece(bytes: &'static [u8]) -> Piece {

@@ -48,13 +48,15 @@ pub enum Problem {
     TooMany,
     /// The store cannot prove the claim.
     StoreUnavailable,
+    /// Requests hold as much memory as they may.
+    MemoryFull,
     /// The service behind could not be reached; nothing happened.
     UpstreamUnreachable,
 }
 
 impl Problem {
     /// Every problem, in the order of the contract's table.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::KeyMissing,
         Self::KeyMalformed,
         Self::ScopeMissing,
@@ -73,6 +75,7 @@ impl Problem {
         Self::KeyExpired,
         Self::TooMany,
         Self::StoreUnavailable,
+        Self::MemoryFull,
         Self::UpstreamUnreachable,
     ];
 
@@ -98,6 +101,7 @@ impl Problem {
             Self::KeyExpired => "key-expired",
             Self::TooMany => "too-many",
             Self::StoreUnavailable => "store-unavailable",
+            Self::MemoryFull => "memory-full",
             Self::UpstreamUnreachable => "upstream-unreachable",
         }
     }
@@ -124,6 +128,7 @@ impl Problem {
             Self::KeyExpired => "Idempotency-Key has expired",
             Self::TooMany => "Too many requests",
             Self::StoreUnavailable => "Idempotency cannot be guaranteed now",
+            Self::MemoryFull => "There is no memory for this request now",
             Self::UpstreamUnreachable => "The service could not be reached",
         }
     }
@@ -146,11 +151,14 @@ impl Problem {
             Self::ReplayRefused => StatusCode::FORBIDDEN,
             Self::KeyExpired => StatusCode::GONE,
             Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
-            Self::StoreUnavailable | Self::ScopeUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::StoreUnavailable | Self::ScopeUnavailable | Self::MemoryFull => StatusCode::SERVICE_UNAVAILABLE,
             Self::UpstreamUnreachable => StatusCode::BAD_GATEWAY,
         }
     }
 }
+
+/// How soon to come back when there is no memory: most requests are over by then.
+const MEMORY_RETRY_AFTER: Duration = Duration::from_secs(2);
 
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const STRIPE_SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
@@ -204,6 +212,15 @@ impl Refusal {
             should_retry,
             body_unread: false,
         }
+    }
+
+    /// There is no memory for a request, or for its recorded response. What was not read of it stays unread.
+    pub(crate) fn memory_full(what: &str) -> Self {
+        let detail = format!(
+            "this node holds as much in memory as it may for requests, so {what}; nothing was run; send the same request \
+             again after `Retry-After`"
+        );
+        Self::new(Problem::MemoryFull, detail).with_retry_after(MEMORY_RETRY_AFTER)
     }
 
     /// With another status.

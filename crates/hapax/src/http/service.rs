@@ -18,6 +18,7 @@ use http_body::Body;
 use tower_service::Service;
 
 use crate::http::body::AnswerBody;
+use crate::http::budget::Share;
 use crate::http::detached::Detached;
 use crate::http::guard::Seen as Saw;
 use crate::http::layer::{Settings, Shared};
@@ -83,6 +84,11 @@ where
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
         let settings = self.shared.settings();
+        let Ok(head) = read_request::hold_head(&self.shared.budget, &request) else {
+            let (parts, body) = request.into_parts();
+            let refusal = read_request::no_memory(&body);
+            return Box::pin(async move { Ok(Asked::of(&settings, &parts).refuse(&settings, None, refusal)) });
+        };
         let path = uri_that_counts(request.uri(), request.extensions()).path();
         let route = settings.routes.find(request.method(), path, request.headers());
         if !request.method().is_safe() {
@@ -93,14 +99,25 @@ where
         }
         match route {
             Some(route) if route.protected && route.mode == Mode::Enforce => {
-                Box::pin(protect(Arc::clone(&self.shared), settings, route, inner, request))
+                Box::pin(protect(Arc::clone(&self.shared), settings, route, inner, (request, head)))
             }
             Some(route) if route.protected => {
-                Box::pin(observing::pass(Arc::clone(&self.shared), settings, route, inner, request))
+                let passing = observing::pass(Arc::clone(&self.shared), settings, route, inner, request);
+                Box::pin(while_held(head, passing))
             }
-            other => Box::pin(pass(settings, inner, request, if other.is_some() { "route" } else { "method" })),
+            other => {
+                let why = if other.is_some() { "route" } else { "method" };
+                Box::pin(while_held(head, pass(settings, inner, request, why)))
+            }
         }
     }
+}
+
+/// Holds memory for a head until there is a response.
+async fn while_held<T>(head: Option<Share>, passing: impl Future<Output = T>) -> T {
+    let passed = passing.await;
+    drop(head);
+    passed
 }
 
 /// Passes a request through.
@@ -139,7 +156,7 @@ async fn protect<S, I, ReqBody, ResBody>(
     settings: Arc<Settings>,
     route: Arc<Route>,
     inner: I,
-    request: Request<ReqBody>,
+    (request, head): (Request<ReqBody>, Option<Share>),
 ) -> Answer<I, ResBody, ReqBody>
 where
     S: Store + 'static,
@@ -171,8 +188,9 @@ where
             return Ok(asked.refuse(&settings, None, refusal));
         }
     };
-    let call = match prepare(&settings, &route, key, parts, body).await {
-        Ok(call) => call,
+    let share = shared.budget.share(parts.extensions.get());
+    let call = match prepare(&settings, &route, key, parts, (body, share)).await {
+        Ok(call) => Call { head, ..call },
         Err(refusal) => return Ok(asked.refuse(&settings, None, refusal)),
     };
     let at = settle::address(&shared, &call);
@@ -209,7 +227,7 @@ async fn prepare<B>(
     route: &Arc<Route>,
     key: hapax_core::address::Key,
     parts: Parts,
-    body: B,
+    (body, share): (B, Share),
 ) -> Result<Call, Refusal>
 where
     B: Body<Data = Bytes>,
@@ -224,9 +242,9 @@ where
     {
         return Err(read_request::after_body(refusal, &parts, body).await);
     }
-    let body = read_request::body(&parts, body, route.request_bytes_max).await?;
+    let body = read_request::body(&parts, body, route.request_bytes_max, share).await?;
     hapax_core::failpoint!(async "body-read");
-    Ok(Call { parts, body, route: Arc::clone(route), scope, key })
+    Ok(Call { parts, head: None, body, route: Arc::clone(route), scope, key })
 }
 
 pub(crate) fn refusal_of(no_scope: NoScope) -> Refusal {

@@ -23,7 +23,9 @@ use crate::claim::Claim;
 use crate::fence::Fence;
 use crate::http::attempt::Attempt;
 use crate::http::body::AnswerBody;
+use crate::http::budget::{Full, Share};
 use crate::http::capture;
+use crate::http::client::Client;
 use crate::http::guard::{Seen as Saw, Wait};
 use crate::http::layer::{Settings, Shared};
 use crate::http::path::{effective_method, resolved, uri_that_counts};
@@ -49,6 +51,8 @@ const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A request with all that is needed to claim its key.
 pub(crate) struct Call {
     pub(crate) parts: Parts,
+    /// Memory that is held for a large head.
+    pub(crate) head: Option<Share>,
     pub(crate) body: Bytes,
     pub(crate) route: Arc<Route>,
     pub(crate) scope: Scope,
@@ -73,8 +77,9 @@ pub(crate) enum Step<B> {
 pub(crate) struct Waiting {
     /// At most that long.
     most: Duration,
-    /// Its head, where somebody is to be asked before a replay.
-    checked: Option<Box<Parts>>,
+    /// Its head, where somebody is to be asked before a replay, and the memory that is held for it.
+    checked: Option<(Box<Parts>, Option<Share>)>,
+    client: Option<Client>,
     /// Whether the route accepts (202) what still runs after that time.
     accepts: bool,
 }
@@ -129,7 +134,8 @@ where
         // In a box, so that a replay does not pay for the room that work takes.
         Answer::Proceed => Box::pin(run(&shared, call, at, Claimed { attempt_id, reply, begun }, inner)).await,
         Answer::Replay => {
-            replay_if_allowed(&settings, call.route.replay_check.then_some(&call.parts), &at, &reply.seen).await
+            let replayed = recorded(&shared, call.parts.extensions.get(), &reply.seen);
+            replay_if_allowed(&settings, call.route.replay_check.then_some(&call.parts), &at, replayed).await
         }
         Answer::Busy => busy(&reply.seen, call),
         Answer::Accepted => Step::Accepted(due(&reply.seen)),
@@ -346,7 +352,8 @@ where
     ResBody: Body<Data = Bytes> + Send + 'static,
 {
     hapax_core::failpoint!(async "claim-durable");
-    let Call { mut parts, body, route, .. } = call;
+    let Call { mut parts, head: _head, body, route, .. } = call;
+    let client = parts.extensions.get().copied();
     let Claimed { attempt_id, reply, begun } = claimed;
     let (attempt, checkpoint) = reply.record().map_or((1, None), |record| (record.attempt, record.checkpoint.clone()));
     parts.headers.insert(IDEMPOTENCY_ATTEMPT, HeaderValue::from(attempt));
@@ -355,7 +362,7 @@ where
     parts.extensions.insert(Claim::new(at.clone(), attempt, checkpoint));
     let request = Request::from_parts(parts, ReqBody::from(body));
     let lease = Duration::from_millis(reply.record().map_or(0, |record| record.policy.lease_ms));
-    let attempt = Attempt::new(shared, &route, at, attempt_id, reply);
+    let attempt = Attempt::new(shared, &route, at, (attempt_id, reply), client);
     // A process that was paused must not send what others may have taken for lost. Half a lease, so that the first
     // renewal still comes in time.
     if begun.elapsed() >= lease / 2 {
@@ -369,10 +376,15 @@ where
 }
 
 /// The recorded answer, unless whoever is asked about a head that is to be checked says that it is not for this caller.
-async fn replay_if_allowed<B>(settings: &Settings, checked: Option<&Parts>, at: &Address, seen: &Seen) -> Step<B> {
-    let Some(parts) = checked else { return recorded(seen) };
+async fn replay_if_allowed<B>(
+    settings: &Settings,
+    checked: Option<&Parts>,
+    at: &Address,
+    replayed: Step<B>,
+) -> Step<B> {
+    let Some(parts) = checked else { return replayed };
     match settings.scopes.may_replay(parts, at.scope()).await {
-        Ok(true) => recorded(seen),
+        Ok(true) => replayed,
         Ok(false) => Step::Refuse(Refusal::new(
             Problem::ReplayRefused,
             "this caller may not see the recorded answer any more; ask whoever grants access",
@@ -381,10 +393,11 @@ async fn replay_if_allowed<B>(settings: &Settings, checked: Option<&Parts>, at: 
     }
 }
 
-fn recorded<B>(seen: &Seen) -> Step<B> {
-    match replay::response(seen) {
-        Some(answer) => Step::Replay(answer),
-        None => Step::Refuse(Refusal::new(
+fn recorded<S, B>(shared: &Shared<S>, client: Option<&Client>, seen: &Seen) -> Step<B> {
+    match replay::response(seen, |version, outcome| shared.replayed.body(&shared.budget, client, version, outcome)) {
+        Err(Full) => Step::Refuse(Refusal::memory_full("it cannot send the recorded response, which stands")),
+        Ok(Some(answer)) => Step::Replay(answer),
+        Ok(None) => Step::Refuse(Refusal::new(
             Problem::AnswerNotKept,
             "the request was carried out and its answer was too large or streamed, so it was not kept; \
              it is not run again; look the result up",
@@ -393,7 +406,8 @@ fn recorded<B>(seen: &Seen) -> Step<B> {
 }
 
 fn busy<B>(seen: &Seen, call: Call) -> Step<B> {
-    let Call { parts, route, .. } = call;
+    let Call { parts, route, head, .. } = call;
+    let client = parts.extensions.get().copied();
     let most = match (route.in_flight, preferred_wait(&parts)) {
         _ if !is_running(seen) => return Step::Refuse(not_running(due(seen))),
         (_, Some(asked)) if !asked.is_zero() => asked.min(route.wait_max),
@@ -402,7 +416,7 @@ fn busy<B>(seen: &Seen, call: Call) -> Step<B> {
         (InFlight::Conflict | InFlight::Wait, _) => return Step::Refuse(in_progress(BUSY_RETRY_AFTER)),
     };
     let accepts = route.in_flight == InFlight::Accepted;
-    Step::Wait(Waiting { most, checked: route.replay_check.then(|| Box::new(parts)), accepts })
+    Step::Wait(Waiting { most, checked: route.replay_check.then(|| (Box::new(parts), head)), client, accepts })
 }
 
 /// `Prefer: wait=N` (RFC 7240). The first one counts; what is not understood is ignored.
@@ -423,7 +437,11 @@ where
     let _waiting = observe::Gauge::waiting();
     match shared.waiters.wait(&shared.engine, at, waiting.most).await {
         Some(seen) => match seen.stored.as_ref().map(|stored| stored.record.state) {
-            Some(State::Completed) => replay_if_allowed(settings, waiting.checked.as_deref(), at, &seen).await,
+            Some(State::Completed) => {
+                let replayed = recorded(shared, waiting.client.as_ref(), &seen);
+                let checked = waiting.checked.as_ref().map(|(parts, _)| &**parts);
+                replay_if_allowed(settings, checked, at, replayed).await
+            }
             Some(State::Unknown | State::Dead) => Step::Refuse(undecided()),
             _ => Step::Refuse(not_running(due(&seen))),
         },

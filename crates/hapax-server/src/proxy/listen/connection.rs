@@ -46,10 +46,16 @@ const LAST_WORD_TIME: Duration = Duration::from_secs(1);
 /// What one HTTP/2 stream may have waiting for its client.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
+/// What an HTTP/2 client may send of one body before somebody reads it.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// And of all bodies on a connection together: it is in memory, and in nobody's budget.
+const CONNECTION_WINDOW_BYTES: u32 = 512 * 1024;
+
 /// How many fields hyper reads unless told otherwise.
 const FIELDS_OF_HYPER: usize = 100;
-/// How large hyper's buffer for reading becomes unless told otherwise; a head must be smaller.
-const BUFFER_BYTES_OF_HYPER: usize = 8 * 1024 + 100 * 4 * 1024;
+/// How large hyper's buffer for reading may become, unless a head may be larger. A connection whose body nobody reads at the
+/// moment holds no more.
+const BUFFER_BYTES: usize = 64 * 1024;
 
 /// An extension of requests that ask to become a WebSocket, and may: a tunnel keeps its place among the connections, and
 /// ends when the listener drains.
@@ -205,9 +211,7 @@ fn http1(options: &ListenOptions) -> http1::Builder {
     if options.fields_max > FIELDS_OF_HYPER {
         builder.max_headers(options.fields_max);
     }
-    if options.head_bytes_max >= BUFFER_BYTES_OF_HYPER {
-        builder.max_buf_size(options.head_bytes_max.saturating_add(1));
-    }
+    builder.max_buf_size(options.head_bytes_max.saturating_add(1).max(BUFFER_BYTES));
     builder
 }
 
@@ -219,6 +223,8 @@ fn http2(options: &ListenOptions) -> http2::Builder<TokioExecutor> {
         .max_pending_accept_reset_streams(options.resets_max)
         .max_header_list_size(u32::try_from(options.head_bytes_max).unwrap_or(u32::MAX))
         .max_send_buf_size(SEND_BUFFER_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .keep_alive_interval(PING_INTERVAL);
     builder
 }
