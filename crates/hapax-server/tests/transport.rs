@@ -3,6 +3,8 @@
 
 #[path = "transport/early_answers.rs"]
 mod early_answers;
+#[path = "transport/patience.rs"]
+mod patience;
 mod proxied;
 
 use std::net::SocketAddr;
@@ -856,13 +858,15 @@ async fn a_slow_body_is_told_so_and_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn a_body_that_makes_progress_has_its_time() {
+async fn a_body_that_makes_progress_has_its_time_where_no_rate_is_asked_of_it() {
     let ledger = Ledger::start().await;
-    let proxy = proxy_with(ledger.addr, impatient(), UpstreamOptions::default()).await;
+    let options =
+        ListenOptions { body_time: Duration::from_millis(800), body_rate_min: None, ..ListenOptions::default() };
+    let proxy = proxy_with(ledger.addr, options, UpstreamOptions::default()).await;
     let mut client = Wire::connect(proxy.addr).await;
     client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n").await;
     for byte in b"hello" {
-        tokio::time::sleep(Duration::from_millis(60)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
         client.send([*byte]).await;
     }
     assert_eq!(client.answer().await.text(), "POST /a");

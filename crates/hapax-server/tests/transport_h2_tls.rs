@@ -427,11 +427,15 @@ fn https(addr: SocketAddr, papers: &Papers) -> Upstream {
 }
 
 async fn tls_proxy(upstream: Upstream, certificate: &Certificate) -> Proxy {
+    tls_proxy_with(upstream, certificate, ListenOptions::default()).await
+}
+
+async fn tls_proxy_with(upstream: Upstream, certificate: &Certificate, options: ListenOptions) -> Proxy {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
     let tls = Some(certificate.server_config().unwrap());
-    let task = tokio::spawn(serve(listener, tls, ListenOptions::default(), upstream, shutdown.clone()));
+    let task = tokio::spawn(serve(listener, tls, options, upstream, shutdown.clone()));
     Proxy { addr, shutdown, task }
 }
 
@@ -593,6 +597,44 @@ async fn an_http2_client_that_takes_nothing_is_closed_and_its_upstream_connectio
     let answer = client.send_request(request, true).unwrap().0.await.unwrap();
     timeout(SOON, ended.acquire()).await.expect("the upstream's connection is closed").unwrap().forget();
     drop(answer);
+}
+
+#[tokio::test]
+async fn handshakes_that_do_not_begin_or_do_not_end_give_way() {
+    let papers = papers();
+    let upstream = https(tls_upstream(&papers, b"http/1.1").await, &papers);
+    let options = ListenOptions { connections_max: 4, ..ListenOptions::default() };
+    let certificate = Certificate::read(&papers.cert, &papers.key).unwrap();
+    let proxy = tls_proxy_with(upstream, &certificate, options).await;
+    let mut silent = Vec::new();
+    for begun in [b"".as_slice(), b"\x16\x03\x01\x02\x00\x01", b"", b"\x16"] {
+        let mut wire = Wire::connect(proxy.addr).await;
+        wire.send(begun).await;
+        silent.push(wire);
+    }
+    let client = timeout(SOON / 5, tls_client(&proxy, &papers, b"http/1.1")).await.expect("a place at once").unwrap();
+    let mut client = Wire::new(client);
+    client.send(GET).await;
+    assert_eq!(client.answer().await.status(), 200);
+    assert!(silent[0].is_closed().await, "the one that came first went first");
+}
+
+/// By HTTP/2, too, a connection gives way when its requests have been answered, and says goodbye.
+#[tokio::test]
+async fn an_http2_connection_without_a_request_gives_way_with_a_farewell() {
+    let ledger = Ledger::start().await;
+    let options = ListenOptions { connections_max: 1, ..ListenOptions::default() };
+    let proxy = proxy_with(ledger.addr, options, UpstreamOptions::default()).await;
+    let (mut first, connection) = h2::client::handshake(TcpStream::connect(proxy.addr).await.unwrap()).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = Request::builder().uri("http://shop/pay").body(()).unwrap();
+    assert_eq!(first.send_request(request, true).unwrap().0.await.unwrap().status(), 200);
+    let mut second = Wire::connect(proxy.addr).await;
+    assert!(second.is_in_step().await);
+    assert!(
+        timeout(SOON, connection).await.expect("the connection ends").unwrap().is_ok(),
+        "with GOAWAY, not with an error"
+    );
 }
 
 #[tokio::test]

@@ -65,6 +65,8 @@ pub const FENCE: &str = "hapax_fence";
 pub const BREAKER_OPEN: &str = "hapax_breaker_open";
 /// Reloads of the configuration.
 pub const RELOADS: &str = "hapax_reload_total";
+/// Connections that were closed to make room for others.
+pub const CONNECTIONS_CLOSED: &str = "hapax_connections_closed_total";
 /// Which release runs.
 pub const BUILD_INFO: &str = "hapax_build_info";
 /// How durable the store is.
@@ -163,6 +165,11 @@ pub const ALL: &[Metric] = &[
     gauge(FENCE, &[], "1 while a fence stands after a restore, otherwise 0."),
     gauge(BREAKER_OPEN, &[], "1 while claims are refused because the store fails, otherwise 0."),
     counter(RELOADS, &[("result", &["applied", "refused"])], "Reloads of the configuration, by result."),
+    counter(
+        CONNECTIONS_CLOSED,
+        &[("reason", &["full", "client"])],
+        "Connections that waited for their client and were closed to make room for others, by what was full.",
+    ),
     gauge(BUILD_INFO, &[("version", &[])], "1, with the release as a label."),
     gauge(DURABILITY_INFO, &[("store", &[]), ("level", &[])], "1, with the kind of store and how durable it is."),
 ];

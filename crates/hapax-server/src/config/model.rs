@@ -64,8 +64,14 @@ pub struct Server {
     pub from: SocketAddr,
     /// Certificate and key files; `None` means plain HTTP.
     pub tls: Option<Tls>,
-    /// Connections at a time; others wait.
+    /// Connections at a time; when all are taken, whoever has waited longest for its client is closed, or others wait.
     pub connections_max: NonZeroU32,
+    /// Connections of one client address, if it is no trusted peer.
+    pub connections_per_client_max: NonZeroU32,
+    /// Attempts in flight, those whose client hung up included.
+    pub attempts_max: NonZeroU32,
+    /// Those of one client.
+    pub attempts_per_client_max: NonZeroU32,
     /// Fields of a request's header.
     pub header_count_max: NonZeroU32,
     /// Bytes of a request's header.
@@ -74,8 +80,14 @@ pub struct Server {
     pub header_timeout: Duration,
     /// How long a request's body may make no progress.
     pub body_timeout: Duration,
+    /// Bytes per second that a request's body must have on the average.
+    pub body_rate_min: Option<NonZeroU32>,
     /// How long a client may not read its answer.
     pub write_timeout: Duration,
+    /// Bytes per second that a client must read of its answer on the average.
+    pub write_rate_min: Option<NonZeroU32>,
+    /// How long a tunnel may be without a byte.
+    pub tunnel_idle_timeout: Duration,
     /// How long a connection may be idle between requests.
     pub keep_alive: Duration,
     /// Requests at a time on one HTTP/2 connection.
@@ -429,11 +441,17 @@ impl Default for Server {
             from: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             tls: None,
             connections_max: count(10_000),
+            connections_per_client_max: count(7_500),
+            attempts_max: count(10_000),
+            attempts_per_client_max: count(7_500),
             header_count_max: count(100),
             header_bytes_max: 32 * 1024,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            body_rate_min: Some(count(500)),
             write_timeout: Duration::from_secs(60),
+            write_rate_min: Some(count(500)),
+            tunnel_idle_timeout: Duration::from_secs(10 * 60),
             keep_alive: Duration::from_secs(75),
             h2_streams_max: count(200),
             h2_resets_max: count(20),

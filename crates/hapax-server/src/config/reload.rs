@@ -18,10 +18,19 @@ impl Config {
             ("server.from", server.from != other.from),
             ("server.tls_cert", server.tls != other.tls),
             ("server.connections_max", server.connections_max != other.connections_max),
+            (
+                "server.connections_per_client_max",
+                // Where the other one changes, its default does too.
+                server.connections_max == other.connections_max
+                    && server.connections_per_client_max != other.connections_per_client_max,
+            ),
             ("server.header_count_max", server.header_count_max != other.header_count_max),
             ("server.header_bytes_max", server.header_bytes_max != other.header_bytes_max),
             ("server.header_timeout", server.header_timeout != other.header_timeout),
             ("server.body_timeout", server.body_timeout != other.body_timeout),
+            ("server.body_rate_min", server.body_rate_min != other.body_rate_min),
+            ("server.write_rate_min", server.write_rate_min != other.write_rate_min),
+            ("server.tunnel_idle_timeout", server.tunnel_idle_timeout != other.tunnel_idle_timeout),
             ("server.write_timeout", server.write_timeout != other.write_timeout),
             ("server.keep_alive", server.keep_alive != other.keep_alive),
             ("server.h2_streams_max", server.h2_streams_max != other.h2_streams_max),

@@ -6,6 +6,7 @@
 //! | `framing` | reads HTTP/1 heads and chunks strictly, before hyper sees them |
 //! | [`headers`] | what is passed on, what is removed, what is added |
 //! | `forwarding` | who sends a request |
+//! | `pace` | a least rate for what a peer sends or takes |
 //! | `host` | what a host looks like |
 //! | [`upstream`] | sends a request once, and says what a failure means |
 //! | [`body`] | one body type for both directions |
@@ -26,6 +27,7 @@ pub mod upstream;
 mod forwarding;
 mod framing;
 mod host;
+mod pace;
 
 use std::net::SocketAddr;
 

@@ -95,12 +95,12 @@ pub const NO_TUNNELS: Problem = Problem {
     detail: "This is a reverse proxy and opens no tunnels. Send the request itself.",
 };
 
-/// The client stopped sending in the middle of a request.
+/// The client stopped sending in the middle of a request, or sends too slowly.
 pub const REQUEST_TIMEOUT: Problem = Problem {
     status: StatusCode::REQUEST_TIMEOUT,
     code: "request-timeout",
     title: "The request did not arrive in time",
-    detail: "The sender made no progress for too long. Send the whole request again.",
+    detail: "The sender made too little progress for too long. Send the whole request again.",
 };
 
 /// The client's body ended too early.

@@ -41,6 +41,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::timeout;
 
 use crate::config::{Config, Sources};
+use crate::descriptors;
 use crate::proxy::Shutdown;
 use crate::proxy::tls::TlsError;
 use crate::{admin, logs};
@@ -115,6 +116,12 @@ pub async fn proxy(config: Config, prepared: Prepared, sources: Sources) -> Resu
     let metrics = admin::metrics::install().map_err(other)?;
     admin::metrics::begin();
     let mut signals = Signals::install().map_err(other)?;
+    let server = &config.server;
+    descriptors::divide(
+        server.connections_max.get() as usize,
+        server.attempts_max.get() as usize,
+        config.store.connections.get() as usize,
+    );
     let listener = bind(config.server.from, "--from")?;
     let admin_listener = match config.admin.from {
         Some(address) => Some(bind(address, "--admin")?),

@@ -21,6 +21,7 @@ use crate::abuse::callers::Callers;
 use crate::abuse::rates::Rates;
 use crate::admin::Access;
 use crate::config::{self, Config, ConfigErrors, LogFormat, Sources};
+use crate::descriptors;
 use crate::desk::direct::Direct;
 use crate::proxy::headers::ReliedOn;
 use crate::proxy::tls::{self, Certificate};
@@ -122,6 +123,9 @@ impl Node {
     }
 
     fn settings(&self, config: &Config, scopes: Arc<Scopes>) -> Result<Settings, StartError> {
+        let attempts = config.server.attempts_max.get() as usize;
+        let attempts_per_client = config.server.attempts_per_client_max.get() as usize;
+        let attempts_max = descriptors::outgoing(attempts);
         Ok(Settings {
             routes: settings::routes(config).map_err(other)?,
             scopes: Arc::new(ForLayer(scopes)),
@@ -131,6 +135,8 @@ impl Node {
             cors: settings::cors(config),
             fence: self.layer.settings().fence,
             answers_at_hand: ANSWERS_AT_HAND,
+            attempts_max,
+            attempts_per_client_max: descriptors::part(attempts_per_client, attempts_max, attempts),
         })
     }
 
@@ -283,13 +289,18 @@ impl Node {
 
 fn listen_options(config: &Config) -> ListenOptions {
     let server = &config.server;
+    let connections_max = descriptors::incoming(server.connections_max.get() as usize);
     ListenOptions {
-        connections_max: server.connections_max.get() as usize,
+        connections_max,
+        connections_per_client_max: server.connections_per_client_max.get() as usize,
         fields_max: server.header_count_max.get() as usize,
         head_bytes_max: server.header_bytes_max,
         head_time: server.header_timeout,
         body_time: server.body_timeout,
+        body_rate_min: server.body_rate_min.map(Into::into),
         write_time: server.write_timeout,
+        write_rate_min: server.write_rate_min.map(Into::into),
+        tunnel_idle_time: server.tunnel_idle_timeout,
         idle_time: server.keep_alive,
         streams_max: server.h2_streams_max.get(),
         resets_max: server.h2_resets_max.get() as usize,

@@ -1,4 +1,5 @@
-//! Whether this process is fit to take requests: its store, the store's clock, the breaker, and whether it is ending.
+//! Whether this process is fit to take requests: its store, the store's clock, the breaker, descriptors, and whether it is
+//! ending.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,6 +8,7 @@ use hapax_core::store::Store;
 
 use crate::abuse::breaker::Breaker;
 use crate::admin::{Check, Readiness};
+use crate::descriptors;
 use crate::run::guard::Doorkeeper;
 use crate::run::store::AnyStore;
 
@@ -33,6 +35,12 @@ impl Readiness for Fitness {
             Err(error) => checks.push(Check::failed("store", error.to_string())),
         }
         checks.push(breaker(&self.doorkeeper.breaker));
+        checks.push(match descriptors::is_missing() {
+            true => {
+                Check::failed("descriptors", "no file descriptor was left a moment ago; raise the limit (ulimit -n)")
+            }
+            false => Check::passed("descriptors", "there are some"),
+        });
         checks.push(match self.draining.load(Ordering::SeqCst) {
             true => Check::failed("draining", "ending: what runs is being finished"),
             false => Check::passed("draining", "no"),

@@ -22,6 +22,7 @@ use http::{Response, StatusCode};
 use http_body::Body;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::http::attempts::Place;
 use crate::http::body::AnswerBody;
 use crate::http::capture::{self, Captured};
 use crate::http::followed::{self, Watch, Watcher};
@@ -91,6 +92,8 @@ pub(crate) struct Attempt<S> {
     attempt: u32,
     /// The record as it was last seen, so that the next event costs one round trip.
     seen: Mutex<Option<Seen>>,
+    /// Held until the end is recorded.
+    _place: Option<Place>,
 }
 
 /// What the client gets.
@@ -103,17 +106,24 @@ impl<S: Store + 'static> Attempt<S> {
         at: Address,
         attempt_id: AttemptId,
         reply: Reply,
+        place: Option<Place>,
     ) -> Arc<Self> {
         let (shared, route) = (Arc::clone(shared), Arc::clone(route));
         let attempt = reply.record().map_or(1, |record| record.attempt);
-        Arc::new(Self { shared, route, at, attempt_id, attempt, seen: Mutex::new(Some(reply.seen)) })
+        Arc::new(Self { shared, route, at, attempt_id, attempt, seen: Mutex::new(Some(reply.seen)), _place: place })
     }
 
     /// Gives back a claim that may be in the store although nobody could prove it. Nothing was run for it and nothing will
     /// be, so the key is ready; without this it would be held by nobody, and unknown when the lease has lapsed.
-    pub(crate) fn give_back(shared: &Arc<Shared<S>>, route: &Arc<Route>, at: Address, attempt_id: AttemptId) {
+    pub(crate) fn give_back(
+        shared: &Arc<Shared<S>>,
+        route: &Arc<Route>,
+        at: Address,
+        attempt_id: AttemptId,
+        place: Option<Place>,
+    ) {
         let (tasks, shared, route) = (&shared.tasks, Arc::clone(shared), Arc::clone(route));
-        let attempt = Self { shared, route, at, attempt_id, attempt: 1, seen: Mutex::new(None) };
+        let attempt = Self { shared, route, at, attempt_id, attempt: 1, seen: Mutex::new(None), _place: place };
         tasks.spawn(async move { attempt.keep_giving_back().await });
     }
 

@@ -16,6 +16,7 @@ use tower_layer::Layer;
 
 use crate::fence::Fence;
 use crate::http::answers::Answers;
+use crate::http::attempts::{ATTEMPTS_MAX, ATTEMPTS_PER_CLIENT_MAX, Attempts};
 use crate::http::cors::Cors;
 use crate::http::guard::{Guard, Open};
 use crate::http::key::IDEMPOTENCY_KEY;
@@ -66,6 +67,11 @@ pub struct Settings {
     /// How long an answer that was replayed may be replayed again without asking the store; zero asks it each time. A purge
     /// is felt after that time.
     pub answers_at_hand: Duration,
+    /// How many attempts may be in flight at once, those whose client hung up included. Beyond it new ones are refused
+    /// before anything is claimed; known keys are answered.
+    pub attempts_max: usize,
+    /// How many of them for one [`Client`](crate::http::Client).
+    pub attempts_per_client_max: usize,
 }
 
 /// What the services of a layer share.
@@ -73,6 +79,7 @@ pub(crate) struct Shared<S> {
     pub(crate) engine: Arc<Engine<S, Random>>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) answers: Answers,
+    pub(crate) attempts: Arc<Attempts>,
     /// Ends that the store could not take yet.
     pub(crate) unrecorded: AtomicUsize,
     /// Attempts that run, and ends that are still to be recorded.
@@ -114,11 +121,14 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
             cors: None,
             fence: None,
             answers_at_hand: Duration::ZERO,
+            attempts_max: ATTEMPTS_MAX,
+            attempts_per_client_max: ATTEMPTS_PER_CLIENT_MAX,
         };
         let shared = Shared {
             engine: Arc::new(Engine::new(store, tokens::random as Random)),
             waiters: Arc::default(),
             answers: Answers::default(),
+            attempts: Arc::default(),
             unrecorded: AtomicUsize::new(0),
             tasks: TaskTracker::new(),
             scheme,
@@ -169,6 +179,17 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
     #[must_use]
     pub fn with_answers_at_hand(self, for_at_most: Duration) -> Self {
         self.changed(|settings| settings.answers_at_hand = for_at_most)
+    }
+
+    /// How many attempts may be in flight at once, in all and for one [`Client`](crate::http::Client): those whose client
+    /// hung up go on, and count. Beyond it, new ones are refused with 503 before anything is claimed, while known keys are
+    /// answered. By default 10,000, and three quarters of them for one client.
+    #[must_use]
+    pub fn with_attempts_max(self, attempts_max: usize, per_client_max: usize) -> Self {
+        self.changed(|settings| {
+            settings.attempts_max = attempts_max;
+            settings.attempts_per_client_max = per_client_max;
+        })
     }
 
     /// Raises or lifts the fence after a restore, for all services of this layer.

@@ -76,6 +76,7 @@
 
 mod answers;
 mod attempt;
+mod attempts;
 mod body;
 mod capture;
 mod client;

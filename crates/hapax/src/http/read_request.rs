@@ -23,9 +23,9 @@ const DRAIN_BYTES_MAX: usize = 256 * 1024;
 /// How long a refused request's body may take. Its client is waiting for the refusal.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// In the chain of causes of a body's error: its sender made no progress for too long. The client then gets 408.
+/// In the chain of causes of a body's error: its sender made too little progress for too long. The client then gets 408.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its sender made no progress for too long")]
+#[error("its sender made too little progress for too long")]
 pub struct BodyTimedOut;
 
 /// In the chain of causes of a body's error: its chunks or trailers are malformed. The client then gets `bad-framing`.
@@ -60,7 +60,7 @@ where
 
 fn broken(error: &(dyn Error + 'static)) -> Refusal {
     if causes(error).any(<dyn Error>::is::<BodyTimedOut>) {
-        let detail = "the body made no progress for too long; nothing was run; send the request again";
+        let detail = "the body made too little progress for too long; nothing was run; send the request again";
         return Refusal::new(Problem::BodyIncomplete, detail).with_status(http::StatusCode::REQUEST_TIMEOUT);
     }
     if is_malformed(error) {

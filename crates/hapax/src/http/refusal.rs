@@ -46,6 +46,8 @@ pub enum Problem {
     KeyExpired,
     /// The caller uses too many new keys, or looks up too many.
     TooMany,
+    /// Too many attempts are in flight, in all or for this client.
+    TooManyInFlight,
     /// The store cannot prove the claim.
     StoreUnavailable,
     /// The service behind could not be reached; nothing happened.
@@ -54,7 +56,7 @@ pub enum Problem {
 
 impl Problem {
     /// Every problem, in the order of the contract's table.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::KeyMissing,
         Self::KeyMalformed,
         Self::ScopeMissing,
@@ -72,6 +74,7 @@ impl Problem {
         Self::ReplayRefused,
         Self::KeyExpired,
         Self::TooMany,
+        Self::TooManyInFlight,
         Self::StoreUnavailable,
         Self::UpstreamUnreachable,
     ];
@@ -97,6 +100,7 @@ impl Problem {
             Self::ReplayRefused => "replay-refused",
             Self::KeyExpired => "key-expired",
             Self::TooMany => "too-many",
+            Self::TooManyInFlight => "too-many-in-flight",
             Self::StoreUnavailable => "store-unavailable",
             Self::UpstreamUnreachable => "upstream-unreachable",
         }
@@ -123,6 +127,7 @@ impl Problem {
             Self::ReplayRefused => "The recorded answer is not for this caller any more",
             Self::KeyExpired => "Idempotency-Key has expired",
             Self::TooMany => "Too many requests",
+            Self::TooManyInFlight => "Too many requests are being carried out",
             Self::StoreUnavailable => "Idempotency cannot be guaranteed now",
             Self::UpstreamUnreachable => "The service could not be reached",
         }
@@ -146,7 +151,7 @@ impl Problem {
             Self::ReplayRefused => StatusCode::FORBIDDEN,
             Self::KeyExpired => StatusCode::GONE,
             Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
-            Self::StoreUnavailable | Self::ScopeUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooManyInFlight | Self::StoreUnavailable | Self::ScopeUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::UpstreamUnreachable => StatusCode::BAD_GATEWAY,
         }
     }

@@ -22,8 +22,10 @@ use tower_service::Service;
 use crate::claim::Claim;
 use crate::fence::Fence;
 use crate::http::attempt::Attempt;
+use crate::http::attempts::{Full, Place};
 use crate::http::body::AnswerBody;
 use crate::http::capture;
+use crate::http::client::Client;
 use crate::http::guard::{Seen as Saw, Wait};
 use crate::http::layer::{Settings, Shared};
 use crate::http::path::{effective_method, resolved, uri_that_counts};
@@ -120,14 +122,14 @@ where
     hapax_core::failpoint!(async "before-claim");
     // The lease begins when the store stamps the claim, which is not before this.
     let begun = Instant::now();
-    let reply = match claim(&shared, &settings, &call, &at, attempt_id).await {
-        Ok(reply) => reply,
+    let (reply, place) = match claim(&shared, &settings, &call, &at, attempt_id).await {
+        Ok(claimed) => claimed,
         Err(refusal) => return Step::Refuse(refusal),
     };
     count(&reply, &settings, &call.route, &at);
     match reply.answer {
         // In a box, so that a replay does not pay for the room that work takes.
-        Answer::Proceed => Box::pin(run(&shared, call, at, Claimed { attempt_id, reply, begun }, inner)).await,
+        Answer::Proceed => Box::pin(run(&shared, call, at, Claimed { attempt_id, reply, begun, place }, inner)).await,
         Answer::Replay => {
             replay_if_allowed(&settings, call.route.replay_check.then_some(&call.parts), &at, &reply.seen).await
         }
@@ -143,14 +145,14 @@ where
     }
 }
 
-/// The claim itself, behind rates and breaker.
+/// The claim itself, behind rates and breaker, with the place of the attempt that it begins.
 async fn claim<S: Store + 'static>(
     shared: &Arc<Shared<S>>,
     settings: &Settings,
     call: &Call,
     at: &Address,
     attempt_id: AttemptId,
-) -> Result<Reply, Refusal> {
+) -> Result<(Reply, Option<Place>), Refusal> {
     let (guard, route) = (&settings.guard, &*call.route);
     guard.look_up(at.scope(), route).map_err(|wait| too_many("look-ups", wait))?;
     let turn =
@@ -168,10 +170,19 @@ async fn claim<S: Store + 'static>(
     let suspect = Event::Suspect { since, fingerprints, policy, labels };
     let claim = Event::Claim { by: Claimant::Client, attempt_id, fingerprints, policy, labels };
     if let Some(reply) = at_hand.and_then(|seen| replayed(seen, &claim)) {
-        return Ok(reply);
+        return Ok((reply, None));
     }
+    // Before the claim: what is claimed must be able to run, and what runs must be counted.
+    let place = take_place(shared, settings, call);
     let begun = Instant::now();
-    let claimed = claim_if_allowed(shared, settings, route, at, [&suspect, &claim]).await;
+    let claimed = match &place {
+        Ok(_) => {
+            let claimed = claim_if_allowed(shared, settings, route, at, [&suspect, &claim]).await;
+            claimed.map(|allowed| allowed.map_err(|wait| too_many("new keys", wait)))
+        }
+        Err(full) => known_only(shared, at, &claim, *full).await,
+    };
+    let mut place = place.ok();
     observe::store_took("claim", begun.elapsed().as_secs_f64());
     if let Some(report) = turn {
         report(has_answered(&claimed));
@@ -179,14 +190,32 @@ async fn claim<S: Store + 'static>(
     if let Err(EngineError::Store(error)) = &claimed
         && error.kind == ErrorKind::Ambiguous
     {
-        Attempt::give_back(shared, &call.route, at.clone(), attempt_id);
+        Attempt::give_back(shared, &call.route, at.clone(), attempt_id, place.take());
     }
-    let allowed = claimed.map_err(|error| refused_claim(&error, at))?;
-    let reply = allowed.map_err(|wait| too_many("new keys", wait))?;
+    let reply = claimed.map_err(|error| refused_claim(&error, at))??;
     if reply.answer == Answer::Replay {
         shared.answers.keep(at, &reply.seen, begun, settings.answers_at_hand);
     }
-    Ok(reply)
+    Ok((reply, place))
+}
+
+fn take_place<S>(shared: &Shared<S>, settings: &Settings, call: &Call) -> Result<Place, Full> {
+    let client = call.parts.extensions.get::<Client>().copied();
+    shared.attempts.take(client, settings.attempts_max, settings.attempts_per_client_max)
+}
+
+/// What can be said of a key without an attempt and without a write; where that is nothing, it is refused.
+async fn known_only<S: Store + 'static>(
+    shared: &Shared<S>,
+    at: &Address,
+    claim: &Event<'_>,
+    full: Full,
+) -> Result<Result<Reply, Refusal>, EngineError> {
+    let seen = shared.engine.store().get(at).await?;
+    Ok(match decide(&seen, claim, Version::from_bytes([0; 16])) {
+        Ok(Decision { write: None, answer }) => Ok(Reply { answer, seen, wrote: false }),
+        _ => Err(full.refusal()),
+    })
 }
 
 /// Asks the store, and the guard before a new key is claimed. Whether it is new is looked up first where the route limits
@@ -330,6 +359,7 @@ struct Claimed {
     reply: Reply,
     /// When the claim was begun.
     begun: Instant,
+    place: Option<Place>,
 }
 
 async fn run<S, I, ReqBody, ResBody>(
@@ -347,7 +377,7 @@ where
 {
     hapax_core::failpoint!(async "claim-durable");
     let Call { mut parts, body, route, .. } = call;
-    let Claimed { attempt_id, reply, begun } = claimed;
+    let Claimed { attempt_id, reply, begun, place } = claimed;
     let (attempt, checkpoint) = reply.record().map_or((1, None), |record| (record.attempt, record.checkpoint.clone()));
     parts.headers.insert(IDEMPOTENCY_ATTEMPT, HeaderValue::from(attempt));
     // What is recorded must be what every retry can read.
@@ -355,7 +385,7 @@ where
     parts.extensions.insert(Claim::new(at.clone(), attempt, checkpoint));
     let request = Request::from_parts(parts, ReqBody::from(body));
     let lease = Duration::from_millis(reply.record().map_or(0, |record| record.policy.lease_ms));
-    let attempt = Attempt::new(shared, &route, at, attempt_id, reply);
+    let attempt = Attempt::new(shared, &route, at, attempt_id, reply, place);
     // A process that was paused must not send what others may have taken for lost. Half a lease, so that the first
     // renewal still comes in time.
     if begun.elapsed() >= lease / 2 {

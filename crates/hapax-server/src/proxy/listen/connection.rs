@@ -19,7 +19,6 @@ use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::{Accept, TlsAcceptor};
 use tower_service::Service;
@@ -31,9 +30,11 @@ use super::shutdown::{DrainWatch, Shutdown};
 use super::{ListenOptions, Protocol, peer};
 use crate::admin::metrics::REFUSED;
 use crate::logs::RequestId;
+use crate::places::Place;
 use crate::proxy::body::Patience;
 use crate::proxy::forwarding::Sender;
 use crate::proxy::headers::{self, Wish};
+use crate::proxy::pace::Pace;
 use crate::proxy::problem::{self, Problem};
 use crate::proxy::{Body, Peer};
 
@@ -43,6 +44,10 @@ const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// For saying that a connection ends, to a client that is idle.
 const LAST_WORD_TIME: Duration = Duration::from_secs(1);
+/// For the same, to a client whose place was given to somebody else.
+const SENT_AWAY_TIME: Duration = Duration::from_millis(100);
+/// How often it is looked whether an HTTP/2 connection has nothing to do. Its requests are tasks of their own, and do not tell.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What one HTTP/2 stream may have waiting for its client.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
@@ -55,13 +60,23 @@ const BUFFER_BYTES_OF_HYPER: usize = 8 * 1024 + 100 * 4 * 1024;
 /// ends when the listener drains.
 #[derive(Clone)]
 pub(in crate::proxy) struct Lodging {
-    _place: Arc<OwnedSemaphorePermit>,
+    shared: Arc<Shared>,
     shutdown: Shutdown,
+    /// How long a tunnel may be without a byte.
+    pub(in crate::proxy) idle_time: Duration,
 }
 
 impl Lodging {
+    /// The listener drains, or the place was given to somebody else.
     pub(in crate::proxy) async fn ends(&self) {
-        self.shutdown.drained().await;
+        tokio::select! {
+            () = self.shutdown.drained() => {}
+            () = self.place().sent_away() => {}
+        }
+    }
+
+    pub(in crate::proxy) fn place(&self) -> &Place {
+        &self.shared.place
     }
 }
 
@@ -73,13 +88,8 @@ pub(super) struct Terms {
 }
 
 /// Serves one connection; its place is free again when it ends.
-pub(super) async fn run<S, B>(
-    terms: Arc<Terms>,
-    service: S,
-    stream: TcpStream,
-    addr: SocketAddr,
-    place: OwnedSemaphorePermit,
-) where
+pub(super) async fn run<S, B>(terms: Arc<Terms>, service: S, stream: TcpStream, addr: SocketAddr, place: Place)
+where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
     B: HttpBody<Data = Bytes> + Send + 'static,
@@ -87,12 +97,13 @@ pub(super) async fn run<S, B>(
 {
     // Without it answers are only later.
     let _ = stream.set_nodelay(true);
+    let shared = Shared::new(place);
     // In boxes, because the future of an encrypted connection is several times as large as the other.
     match &terms.tls {
-        None => Box::pin(talk(&terms, service, stream, Guest { peer: peer(addr, false), place }, None)).await,
+        None => Box::pin(talk(&terms, service, stream, Guest { peer: peer(addr, false), shared }, None)).await,
         Some(tls) => {
-            Box::pin(talk_encrypted(&terms, service, tls.accept(stream), Guest { peer: peer(addr, true), place }))
-                .await;
+            let guest = Guest { peer: peer(addr, true), shared };
+            Box::pin(talk_encrypted(&terms, service, tls.accept(stream), guest)).await;
         }
     }
 }
@@ -104,7 +115,12 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    if let Ok(Ok(stream)) = timeout(terms.options.head_time, handshake).await {
+    let shaken = tokio::select! {
+        biased;
+        shaken = timeout(terms.options.head_time, handshake) => shaken,
+        () = guest.shared.place.sent_away() => return,
+    };
+    if let Ok(Ok(stream)) = shaken {
         let multiplexed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let protocol = if multiplexed { Protocol::Http2 } else { Protocol::Http1 };
         talk(terms, service, stream, guest, Some(protocol)).await;
@@ -114,7 +130,7 @@ where
 /// Who is connected, and the place taken.
 struct Guest {
     peer: Peer,
-    place: OwnedSemaphorePermit,
+    shared: Arc<Shared>,
 }
 
 /// `known` is what was agreed on during the handshake.
@@ -126,25 +142,17 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let Guest { peer, place } = guest;
-    let shared = Arc::new(Shared::default());
+    let Guest { peer, shared } = guest;
     let mut io = Guarded::new(stream, Arc::clone(&shared), &terms.options);
     let protocol = match known {
         Some(protocol) => protocol,
-        None => match first_words(terms, &mut io).await {
+        None => match first_words(terms, &mut io, &shared.place).await {
             Some(protocol) => protocol,
             None => return,
         },
     };
     let sender = Sender::new(peer, &terms.options.trusted_peers);
-    let context = Context {
-        terms: Arc::clone(terms),
-        place: Arc::new(place),
-        shared: Arc::clone(&shared),
-        peer,
-        sender,
-        protocol,
-    };
+    let context = Context { terms: Arc::clone(terms), shared: Arc::clone(&shared), peer, sender, protocol };
     let context = Arc::new(context);
     let answering = service_fn(move |request| answer(Arc::clone(&context), service.clone(), request));
     let io = if protocol == Protocol::Http2 { io.raw() } else { io };
@@ -153,7 +161,8 @@ where
         Protocol::Http2 => {
             let served = http2(&terms.options).serve_connection(TokioIo::new(io), answering);
             // The errors left are those of a client that went away.
-            let _ = Box::pin(until_done(served, terms.shutdown.watch(), http2::Connection::graceful_shutdown)).await;
+            let end = http2::Connection::graceful_shutdown;
+            let _ = Box::pin(until_done(served, terms.shutdown.watch(), &shared, end)).await;
         }
     }
 }
@@ -174,10 +183,12 @@ where
         (io, service) = (parts.io.into_inner(), parts.service);
         io.take_back(&parts.read_buf);
         drop(parts.read_buf);
+        shared.place.wait_since(Instant::now());
         let goes_on = tokio::select! {
             biased;
             begun = io.rest() => begun,
             () = terms.shutdown.drained() => false,
+            () = shared.place.sent_away() => false,
         };
         if !goes_on {
             // Whoever does not take a last word does without.
@@ -188,11 +199,16 @@ where
 }
 
 /// A connection without a word is idle.
-async fn first_words<T: AsyncRead + AsyncWrite + Unpin>(terms: &Terms, io: &mut Guarded<T>) -> Option<Protocol> {
+async fn first_words<T: AsyncRead + AsyncWrite + Unpin>(
+    terms: &Terms,
+    io: &mut Guarded<T>,
+    place: &Place,
+) -> Option<Protocol> {
     tokio::select! {
         biased;
         detected = timeout(terms.options.idle_time, io.detect()) => detected.ok()?.ok()?,
         () = terms.shutdown.drained() => None,
+        () = place.sent_away() => None,
     }
 }
 
@@ -223,16 +239,45 @@ fn http2(options: &ListenOptions) -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// Runs a connection; when the listener drains, `end` tells it to finish.
-async fn until_done<F: Future>(served: F, mut drain: DrainWatch, end: impl Fn(Pin<&mut F>)) -> F::Output {
-    let mut served = pin!(served);
-    let mut ending = false;
+/// Runs an HTTP/2 connection; when the listener drains, or the place was given to somebody else, `end` tells it to finish.
+async fn until_done<F: Future>(
+    served: F,
+    mut drain: DrainWatch,
+    shared: &Shared,
+    end: impl Fn(Pin<&mut F>),
+) -> Option<F::Output> {
+    let (mut served, mut timer) = (pin!(served), pin!(sleep(LOOK_EVERY)));
+    let (mut ending, mut sent_away, mut answered) = (false, false, shared.answered());
     poll_fn(|cx| {
         if !ending && drain.poll(cx).is_ready() {
             ending = true;
             end(served.as_mut());
         }
-        served.as_mut().poll(cx)
+        if let Poll::Ready(output) = served.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        // Requests that it still has are finished, if they do not wait for their client themselves.
+        if !sent_away && shared.place.is_sent_away(cx) {
+            sent_away = true;
+            timer.as_mut().reset(Instant::now() + SENT_AWAY_TIME);
+            end(served.as_mut());
+            if let Poll::Ready(output) = served.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+        }
+        while (sent_away || !shared.place.is_waiting()) && timer.as_mut().poll(cx).is_ready() {
+            if shared.is_waiting() {
+                if sent_away {
+                    return Poll::Ready(None);
+                }
+                if answered == shared.answered() {
+                    shared.place.wait_since(Instant::now());
+                }
+            }
+            answered = shared.answered();
+            timer.as_mut().reset(Instant::now() + LOOK_EVERY);
+        }
+        Poll::Pending
     })
     .await
 }
@@ -263,14 +308,27 @@ where
             return Poll::Ready(false);
         }
         // A timer that is set a few times a second costs a busy connection nothing.
-        while (!armed || timer.is_elapsed()) && shared.is_quiet() {
+        while (!armed || timer.is_elapsed()) && shared.is_between_requests() {
             armed = timer.as_mut().poll(cx).is_pending();
             if !armed {
                 if answered == shared.answered() && !ending {
-                    return Poll::Ready(true);
+                    if shared.is_quiet() {
+                        return Poll::Ready(true);
+                    }
+                    shared.place.wait_since(Instant::now());
                 }
                 answered = shared.answered();
                 timer.as_mut().reset(Instant::now() + rest_after);
+            }
+        }
+        if shared.place.is_sent_away(cx) {
+            if shared.is_waiting() {
+                return Poll::Ready(false);
+            }
+            // A request came in the last moment: it is finished.
+            if !ending {
+                ending = true;
+                Pin::new(&mut served).graceful_shutdown();
             }
         }
         Poll::Pending
@@ -282,7 +340,6 @@ where
 /// What is known of a request before it is read.
 struct Context {
     terms: Arc<Terms>,
-    place: Arc<OwnedSemaphorePermit>,
     shared: Arc<Shared>,
     peer: Peer,
     sender: Sender,
@@ -347,15 +404,16 @@ impl Context {
             parts.extensions.insert(self.lodging());
         }
         parts.extensions.insert(self.peer);
-        let patience = Patience::WithoutProgress(options.body_time);
-        let body = Body::received(incoming, self.protocol == Protocol::Http2, patience);
+        let patience = Patience::Paced(Pace::new(options.body_time, options.body_rate_min));
+        let body = Body::received(incoming, self.protocol == Protocol::Http2, patience).with_place(&self.shared);
         let body = body.with_trailers_checked(&options.relied_on);
         Ok(Request::from_parts(parts, body))
     }
 
     /// What a tunnel needs to outlive its connection.
     fn lodging(&self) -> Lodging {
-        Lodging { _place: Arc::clone(&self.place), shutdown: self.terms.shutdown.clone() }
+        let (shared, shutdown) = (Arc::clone(&self.shared), self.terms.shutdown.clone());
+        Lodging { shared, shutdown, idle_time: self.terms.options.tunnel_idle_time }
     }
 
     /// After a refusal nobody knows what the client takes the rest for.

@@ -13,6 +13,7 @@ use std::task::{Context, Poll};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Our handle.
 #[derive(Debug)]
@@ -22,12 +23,14 @@ pub(super) struct Wire {
     written: AtomicU64,
     /// How many bytes may still be read.
     allowance: AtomicUsize,
+    /// The descriptor that it takes.
+    _descriptor: Option<OwnedSemaphorePermit>,
 }
 
 impl Wire {
-    pub(super) fn new(tcp: TcpStream) -> Arc<Self> {
+    pub(super) fn new(tcp: TcpStream, descriptor: Option<OwnedSemaphorePermit>) -> Arc<Self> {
         let (written, allowance) = (AtomicU64::new(0), AtomicUsize::new(usize::MAX));
-        Arc::new(Self { tcp: Mutex::new(tcp), written, allowance })
+        Arc::new(Self { tcp: Mutex::new(tcp), written, allowance, _descriptor: descriptor })
     }
 
     /// Bytes that were handed to the system since the connection was made.
@@ -132,7 +135,7 @@ mod tests {
     async fn pair() -> (Arc<Wire>, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (Wire::new(stream), listener.accept().unwrap().0)
+        (Wire::new(stream, None), listener.accept().unwrap().0)
     }
 
     #[tokio::test]
