@@ -103,12 +103,12 @@ impl Rules {
                 // The attempt itself has settled it; no verdict stands any longer.
                 write(completed(Record { verdict: None, ..with_labels(next, labels) }, outcome), said)
             }
-            (State::Running | State::Unknown | State::Dead, Event::Fail { error, retry_in_ms, .. }) => {
-                write(ready_or_dead(failed(next, error), *retry_in_ms), Answer::Done)
+            (State::Running | State::Unknown | State::Dead, Event::Fail { error, retry_in_ms, keep_ms, .. }) => {
+                write(ready_or_dead(failed(next, error), *retry_in_ms, *keep_ms), Answer::Done)
             }
             // Somebody said that it may run again, whatever the number of attempts.
-            (State::Ready, Event::Fail { error, retry_in_ms, .. }) => {
-                write(ready(failed(next, error), *retry_in_ms), Answer::Done)
+            (State::Ready, Event::Fail { error, retry_in_ms, keep_ms, .. }) => {
+                write(ready_for(failed(next, error), *retry_in_ms, *keep_ms), Answer::Done)
             }
             (State::Running, Event::Doubt { error, probe_in_ms, .. }) => {
                 write(unknown(Record { error: Some((*error).to_owned()), ..next }, *probe_in_ms), Answer::Done)
@@ -523,13 +523,21 @@ fn running(next: Record) -> Record {
 }
 
 fn ready(next: Record, due_in_ms: u64) -> Record {
+    ready_for(next, due_in_ms, None)
+}
+
+/// Ready, and kept for that long or for the retention, whichever is shorter. Accepted work is kept for the retention, and so is
+/// what leaves a tombstone: that would keep the key taken after it, although nothing was done.
+fn ready_for(next: Record, due_in_ms: u64, keep_ms: Option<u64>) -> Record {
+    let Policy { retention_ms, keep_expired_ms, .. } = next.policy;
+    let keep_ms = keep_ms.filter(|_| keep_expired_ms.is_none() && next.request.is_none());
     // Waiting for the next attempt does not use up the time in which its client may come back.
-    let expires_in_ms = Some(due_in_ms.saturating_add(next.policy.retention_ms));
+    let expires_in_ms = Some(due_in_ms.saturating_add(keep_ms.unwrap_or(retention_ms).min(retention_ms)));
     Record { state: State::Ready, due_in_ms: Some(due_in_ms), expires_in_ms, doubt: None, ..next }
 }
 
-fn ready_or_dead(next: Record, retry_in_ms: u64) -> Record {
-    if attempts_used_up(&next, &next.policy) { dead(next) } else { ready(next, retry_in_ms) }
+fn ready_or_dead(next: Record, retry_in_ms: u64, keep_ms: Option<u64>) -> Record {
+    if attempts_used_up(&next, &next.policy) { dead(next) } else { ready_for(next, retry_in_ms, keep_ms) }
 }
 
 fn dead(next: Record) -> Record {

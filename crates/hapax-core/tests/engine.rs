@@ -85,7 +85,7 @@ events! {
     renew(attempt_id: AttemptId) => Event::Renew { attempt_id };
     checkpoint(attempt_id: AttemptId) => Event::Checkpoint { attempt_id, checkpoint: &CHECKPOINT };
     complete(attempt_id: AttemptId) => Event::Complete { attempt_id, outcome: &PAID, labels: &[] };
-    fail(attempt_id: AttemptId, retry_in_ms: u64) => Event::Fail { attempt_id, error: "refused", retry_in_ms };
+    fail(attempt_id: AttemptId, retry_in_ms: u64) => Event::Fail { attempt_id, error: "refused", retry_in_ms, keep_ms: None };
     doubt(attempt_id: AttemptId) => Event::Doubt { attempt_id, error: "timeout", probe_in_ms: 5_000 };
     happened() => Event::Resolve { resolution: Resolution::Happened(&PAID), attempt: None, since: None };
     did_not_happen() => Event::Resolve { resolution: Resolution::DidNotHappen, attempt: None, since: None };

@@ -374,7 +374,7 @@ async fn only_what_is_uncertain_can_be_resolved(rig: Rig) {
     let (kind, message) = refused(rig.say(&said(&id, "happened")).await);
     assert_eq!(kind, DeskErrorKind::Conflict);
     assert!(message.starts_with("the record is running, attempt 1 under a lease until 2"), "{message}");
-    let fail = Event::Fail { attempt_id, error: "refused", retry_in_ms: 0 };
+    let fail = Event::Fail { attempt_id, error: "refused", retry_in_ms: 0, keep_ms: None };
     rig.engine().apply(&running, &fail, None).await.unwrap();
     let (kind, message) = refused(rig.say(&said(&id, "did-not-happen")).await);
     assert_eq!(kind, DeskErrorKind::Conflict);

@@ -52,6 +52,7 @@ mod writer;
 
 pub use backup::{Contents, back_up, inspect};
 pub use clock::SystemClock;
+pub use lookup::Measured;
 pub use options::Options;
 pub use restore::{Restore, Unplaced};
 pub use store::Sqlite;

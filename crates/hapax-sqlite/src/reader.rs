@@ -2,6 +2,7 @@
 //!
 //! In WAL mode a reader sees only what was committed, and a commit is visible only after it is durable.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hapax_core::address::Id;
@@ -14,6 +15,7 @@ use hapax_core::store::{Cursor, Entry, ErrorKind, Page, Scan, StoreError};
 use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::lookup::Measured;
 use crate::rows::{self, COLUMNS};
 use crate::writer::SharedTime;
 use crate::{failure, lookup, notes};
@@ -25,6 +27,8 @@ pub(crate) enum Question {
     NotesBetween { first: Id, last: Id, query: NoteScan, reply: oneshot::Sender<Result<Vec<Noted>, StoreError>> },
     Between { first: Id, last: Id, limit: u32, reply: oneshot::Sender<Result<Page, StoreError>> },
     Count { reply: oneshot::Sender<Result<u64, StoreError>> },
+    CountUpTo { most: u64, reply: oneshot::Sender<Result<u64, StoreError>> },
+    Measure { path: PathBuf, reply: oneshot::Sender<Result<Measured, StoreError>> },
 }
 
 pub(crate) struct Reader {
@@ -60,6 +64,13 @@ impl Reader {
                 Question::Count { reply } => {
                     let counted = lookup::about_count(&self.connection);
                     let _ = reply.send(counted.map_err(|error| failure::of_statement("count", error)));
+                }
+                Question::CountUpTo { most, reply } => {
+                    let counted = lookup::count_up_to(&self.connection, most);
+                    let _ = reply.send(counted.map_err(|error| failure::of_statement("count", error)));
+                }
+                Question::Measure { path, reply } => {
+                    let _ = reply.send(lookup::measure(&self.connection, &path));
                 }
             }
         }

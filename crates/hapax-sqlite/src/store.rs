@@ -202,6 +202,10 @@ impl Sqlite {
 const SYNCHRONOUS_FULL: i64 = 2;
 
 impl Sqlite {
+    pub(crate) fn path(&self) -> &std::path::Path {
+        self.whereabouts.path()
+    }
+
     pub(crate) async fn ask(&self, question: Question, op: &'static str) -> Result<(), StoreError> {
         self.questions.send(question).await.map_err(|_| failure::stopped(op))
     }

@@ -11,7 +11,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use common::{Fickle, Got, Work, app, by_tenant, layer, request, send};
-use hapax::http::{Asked, Guard, IdempotencyLayer, InFlight, NoScope, Report, Route, Scope, Scopes, Wait};
+use hapax::http::{
+    Asked, Client, Ended, Guard, IdempotencyLayer, InFlight, NewKey, NoScope, Problem, Refusal, Report, Route, Scope,
+    Scopes, Wait,
+};
 use hapax_core::address::Address;
 use hapax_core::record::{Record, Version};
 use hapax_core::store::{ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
@@ -126,12 +129,33 @@ struct Remembering {
     new_keys: Arc<AtomicU32>,
     /// No new key is allowed.
     is_full: Arc<AtomicBool>,
+    /// There is no room for one.
+    has_no_room: Arc<AtomicBool>,
+    /// How attempts ended; those that began are counted.
+    began: Arc<AtomicU32>,
+    ended: Arc<Mutex<Vec<Ended>>>,
 }
 
 impl Guard for Remembering {
     fn store(&self) -> Result<Option<Report>, Wait> {
         let told = Arc::clone(&self.told);
         Ok(Some(Box::new(move |answered| told.lock().unwrap().push(answered))))
+    }
+
+    fn room_for(&self, new: &NewKey<'_>) -> Result<(), Refusal> {
+        assert_eq!(new.client, None, "nobody has told the layer");
+        match self.has_no_room.load(Ordering::SeqCst) {
+            true => Err(Refusal::new(Problem::StoreFull, "full").with_retry_after(Duration::from_secs(4))),
+            false => Ok(()),
+        }
+    }
+
+    fn began(&self, _: &Scope, _: Option<Client>) {
+        self.began.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn ended(&self, _: &Scope, _: Option<Client>, how: Ended) {
+        self.ended.lock().unwrap().push(how);
     }
 
     fn new_key(&self, _: &Scope, _: &Route) -> Result<(), Wait> {
@@ -192,6 +216,64 @@ async fn only_new_keys_are_charged() {
     store.clock.advance_ms(61_000);
     assert_eq!((send(&app, request("/pay", "k")).await.is_replay(), charged()), (false, 3), "expired: a new one");
     assert_eq!(*guard.told.lock().unwrap(), [true; 11]);
+}
+
+#[tokio::test]
+async fn without_room_new_keys_are_refused_and_known_ones_go_on() {
+    let (store, work, guard) = (Fickle::default(), Work::default(), Remembering::default());
+    // Where the route limits new keys, and where it does not.
+    let apps = [limited(&guard, &store, &work), app(&work, layer(&store).with_guard(guard.clone()))];
+    send(&apps[0], request("/pay", "k")).await;
+    for app in &apps {
+        guard.has_no_room.store(true, Ordering::SeqCst);
+        let charged = guard.new_keys.load(Ordering::SeqCst);
+        let refused = send(app, request("/pay", "new")).await;
+        assert_eq!((refused.status, refused.code().as_str()), (503, "store-full"));
+        assert_eq!(refused.header("retry-after"), Some("4"));
+        assert_eq!(guard.new_keys.load(Ordering::SeqCst), charged, "and no allowance is used up");
+        assert!(send(app, request("/pay", "k")).await.is_replay());
+    }
+    assert_eq!(work.runs(), 1);
+    assert_eq!(store.scan(&Scan { limit: 9, ..Scan::default() }).await.unwrap().entries.len(), 1);
+}
+
+#[tokio::test]
+async fn the_guard_is_told_of_every_attempt_how_it_ended() {
+    let (store, work, guard) = (Fickle::default(), Work::default(), Remembering::default());
+    let app = app(&work, layer(&store).with_guard(guard.clone()));
+    for (status, key) in [(201, "a"), (401, "b"), (403, "c"), (503, "d"), (502, "e")] {
+        send(&app, request(&format!("/status/{status}"), key)).await;
+        send(&app, request(&format!("/status/{status}"), key)).await;
+    }
+    let expected = [
+        Ended::Recorded(201),
+        // Run twice, because nothing was stored.
+        Ended::Free,
+        Ended::Free,
+        Ended::Recorded(403),
+        Ended::Free,
+        Ended::Free,
+        Ended::Unknown,
+    ];
+    assert_eq!(*guard.ended.lock().unwrap(), expected);
+    assert_eq!(guard.began.load(Ordering::SeqCst) as usize, expected.len());
+}
+
+#[tokio::test]
+async fn what_a_refused_credential_left_behind_is_forgotten_after_minutes_and_answers_are_not() {
+    let (store, work) = (Fickle::default(), Work::default());
+    let app = app(&work, layer(&store));
+    for path in ["/pay", "/status/401", "/status/503"] {
+        send(&app, request(path, &format!("of{path}"))).await;
+    }
+    let records = async || store.scan(&Scan { limit: 9, ..Scan::default() }).await.unwrap().entries.len();
+    store.clock.advance_ms(599_000);
+    assert_eq!((store.reap(9).await.unwrap(), records().await), (0, 3));
+    store.clock.advance_ms(2_000);
+    assert_eq!((store.reap(9).await.unwrap(), records().await), (1, 2));
+    let other = request("/status/401", "of/status/401").map(|_| Body::from("other"));
+    assert_eq!(send(&app, other).await.status, 401, "free, whatever is asked now");
+    assert!(send(&app, request("/pay", "of/pay")).await.is_replay());
 }
 
 #[tokio::test]

@@ -63,6 +63,14 @@ pub const DUPLICATES: &str = "hapax_duplicates_total";
 pub const FENCE: &str = "hapax_fence";
 /// Whether the circuit breaker refuses claims.
 pub const BREAKER_OPEN: &str = "hapax_breaker_open";
+/// How many records the store holds.
+pub const STORE_ROWS: &str = "hapax_store_rows";
+/// How many bytes they take.
+pub const STORE_BYTES: &str = "hapax_store_bytes";
+/// What is left on the store's disk.
+pub const STORE_DISK_FREE: &str = "hapax_store_disk_free_bytes";
+/// Whether the store has no room for new keys.
+pub const STORE_FULL: &str = "hapax_store_full";
 /// Reloads of the configuration.
 pub const RELOADS: &str = "hapax_reload_total";
 /// Which release runs.
@@ -126,7 +134,7 @@ const STORE_OPS: &[&str] = &["swap", "get", "scan", "reap"];
 
 const STORE_FAILURES: &[&str] = &["unavailable", "ambiguous", "damaged", "unsuitable", "invalid"];
 
-const ROLES: &[&str] = &["lapse", "reap", "reconcile", "survey", "fence"];
+const ROLES: &[&str] = &["lapse", "reap", "reconcile", "survey", "fence", "room"];
 
 /// Every metric. The order is that of `docs/metrics.md`.
 pub const ALL: &[Metric] = &[
@@ -162,6 +170,10 @@ pub const ALL: &[Metric] = &[
     counter(SWEEP_FAILURES, &[("role", ROLES)], "Sweeps of background roles that failed."),
     gauge(FENCE, &[], "1 while a fence stands after a restore, otherwise 0."),
     gauge(BREAKER_OPEN, &[], "1 while claims are refused because the store fails, otherwise 0."),
+    gauge(STORE_ROWS, &[("store", &[])], "About how many records the store holds."),
+    gauge(STORE_BYTES, &[("store", &[])], "How many bytes the store takes."),
+    gauge(STORE_DISK_FREE, &[("store", &[])], "How many bytes are left on the disk of an SQLite store."),
+    gauge(STORE_FULL, &[], "1 while new keys are refused because the store is at its ceiling, otherwise 0."),
     counter(RELOADS, &[("result", &["applied", "refused"])], "Reloads of the configuration, by result."),
     gauge(BUILD_INFO, &[("version", &[])], "1, with the release as a label."),
     gauge(DURABILITY_INFO, &[("store", &[]), ("level", &[])], "1, with the kind of store and how durable it is."),
@@ -235,6 +247,17 @@ pub fn begin() {
         }
     }
     ::metrics::gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+}
+
+/// Says what the store takes and what is left: rows, bytes, and free bytes of its disk, as far as they are known; and whether
+/// it is at its ceiling.
+pub fn set_room(store: &'static str, [rows, bytes, free]: [Option<u64>; 3], is_full: bool) {
+    for (name, value) in [(STORE_ROWS, rows), (STORE_BYTES, bytes), (STORE_DISK_FREE, free)] {
+        if let Some(value) = value {
+            ::metrics::gauge!(name, "store" => store).set(value as f64);
+        }
+    }
+    ::metrics::gauge!(STORE_FULL).set(if is_full { 1.0 } else { 0.0 });
 }
 
 /// Says how durable the store is: `store` is its kind, `level` its promise, such as `strict`.

@@ -99,7 +99,11 @@ fn policy(place: &mut Place<'_, '_>, policy: &Policy, config: &Config) {
 }
 
 fn times(place: &mut Place<'_, '_>, policy: &Policy, answer_timeout: Duration) {
-    let optional = [("keep_expired", policy.keep_expired), ("key_age_max", policy.key_age_max)];
+    let optional = [
+        ("keep_expired", policy.keep_expired),
+        ("key_age_max", policy.key_age_max),
+        ("not_stored_retention", policy.not_stored_retention),
+    ];
     let given = optional.into_iter().filter_map(|(name, value)| Some((name, value?)));
     for (name, value) in [("retention", policy.retention), ("lease", policy.lease)].into_iter().chain(given) {
         let keys = place.keys(&[name]);

@@ -32,7 +32,7 @@ mod secret;
 mod sections;
 mod show;
 mod source;
-mod units;
+pub(crate) mod units;
 mod value;
 
 pub use crate::network::{InvalidNetwork, Network};

@@ -86,6 +86,8 @@ pub struct Server {
     pub drain: Duration,
     /// Peers whose `Forwarded` and `X-Forwarded-*` are believed.
     pub trusted_peers: Vec<Network>,
+    /// New keys per second and client address that may come to nothing.
+    pub client_new_keys_per_second: Option<NonZeroU32>,
 }
 
 /// A certificate and its key.
@@ -154,6 +156,12 @@ pub struct Store {
     pub breaker_failures: NonZeroU32,
     /// How long they are refused before the store is tried again.
     pub breaker_pause: Duration,
+    /// Records beyond which new keys are refused.
+    pub rows_max: Option<NonZeroU32>,
+    /// Bytes beyond which new keys are refused.
+    pub bytes_max: Option<usize>,
+    /// SQLite: bytes of the disk below which new keys are refused, or a tenth of the disk if that is less.
+    pub free_disk_min: Option<usize>,
 }
 
 /// A store.
@@ -296,6 +304,8 @@ pub struct Keys {
     pub headers: Vec<HeaderName>,
     /// How a key may be spelled.
     pub syntax: KeySyntax,
+    /// Unfinished keys of one caller.
+    pub active_max: Option<NonZeroU32>,
 }
 
 /// `[fingerprint]`: what fingerprints are keyed with.
@@ -439,6 +449,9 @@ impl Default for Server {
             h2_resets_max: count(20),
             drain: Duration::from_secs(30),
             trusted_peers: Vec::new(),
+            // More than an honest client's mistakes, and more than a shared address's beside its good requests; a sprayer
+            // leaves less than a hundred megabytes, for as long as `not_stored_retention`.
+            client_new_keys_per_second: NonZeroU32::new(100),
         }
     }
 }
@@ -474,13 +487,22 @@ impl Default for Store {
             timeout: Duration::from_secs(5),
             breaker_failures: count(5),
             breaker_pause: Duration::from_secs(2),
+            rows_max: None,
+            bytes_max: None,
+            // The log of an SQLite file, and the answers of some ten thousand attempts that run.
+            free_disk_min: Some(64 * 1024 * 1024),
         }
     }
 }
 
 impl Default for Keys {
     fn default() -> Self {
-        Self { headers: vec![HeaderName::from_static("idempotency-key")], syntax: KeySyntax::Lenient }
+        Self {
+            headers: vec![HeaderName::from_static("idempotency-key")],
+            syntax: KeySyntax::Lenient,
+            // What an upstream that loses every answer leaves in a minute and a half at 500 requests a second.
+            active_max: NonZeroU32::new(50_000),
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use super::problem::did_you_mean;
 use super::reader::Section;
 use super::secret::Secret;
 use super::sections::ca_file;
-use super::value::quoted;
+use super::value::{Size, quoted};
 
 /// What a PostgreSQL URL looks like.
 const POSTGRES_FORM: &str = "postgres://user:password@host:5432/database";
@@ -36,6 +36,9 @@ pub(super) fn store(section: &mut Section<'_, '_>) -> Store {
         timeout: section.value("timeout", default.timeout),
         breaker_failures: section.value("breaker_failures", default.breaker_failures),
         breaker_pause: section.value("breaker_pause", default.breaker_pause),
+        rows_max: section.value("rows_max", default.rows_max),
+        bytes_max: section.value("bytes_max", default.bytes_max.map(Size)).map(|size| size.0),
+        free_disk_min: section.value("free_disk_min", default.free_disk_min.map(Size)).map(|size| size.0),
     }
 }
 

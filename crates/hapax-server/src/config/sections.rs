@@ -101,6 +101,7 @@ fn server(section: &mut Section<'_, '_>) -> Server {
         h2_resets_max: section.value("h2_resets_max", default.h2_resets_max),
         drain: section.value("drain", default.drain),
         trusted_peers: section.value("trusted_peers", default.trusted_peers),
+        client_new_keys_per_second: section.value("client_new_keys_per_second", default.client_new_keys_per_second),
     }
 }
 
@@ -181,7 +182,11 @@ pub(super) fn ca_file(section: &mut Section<'_, '_>) -> Option<PathBuf> {
 
 fn keys(section: &mut Section<'_, '_>) -> Keys {
     let default = Keys::default();
-    Keys { headers: section.value("headers", default.headers), syntax: section.value("syntax", default.syntax) }
+    Keys {
+        headers: section.value("headers", default.headers),
+        syntax: section.value("syntax", default.syntax),
+        active_max: section.value("active_max", default.active_max),
+    }
 }
 
 fn background(section: &mut Section<'_, '_>) -> Background {

@@ -58,6 +58,8 @@ pub(super) async fn status(store: &AnyStore) -> Result<StatusView, DeskError> {
     let mut counted = count(store).await?;
     counted.counts.about_all = about_all(store).await?;
     problems.extend(counted.problems());
+    // How large it is says nothing about how things stand: where it cannot be said, the rest can.
+    let room = store.room().await.unwrap_or_default();
     let fence = fence::standing(store).await?.map(|fence| FenceView {
         lost_since: moment::text(fence.lost_since),
         restored_at: moment::text(fence.restored_at),
@@ -66,7 +68,13 @@ pub(super) async fn status(store: &AnyStore) -> Result<StatusView, DeskError> {
     Ok(StatusView {
         healthy: problems.is_empty(),
         problems,
-        store: StoreView { kind: store.name().to_owned(), durability: store.durability().0.to_owned(), clock_trusted },
+        store: StoreView {
+            kind: store.name().to_owned(),
+            durability: store.durability().0.to_owned(),
+            clock_trusted,
+            bytes: room.bytes,
+            disk_free_bytes: room.disk.map(|disk| disk.free),
+        },
         counts: counted.counts,
         oldest_unknown_since: counted.oldest_unknown.map(moment::text),
         fence,

@@ -65,6 +65,12 @@ pub struct StoreView {
     pub durability: String,
     /// Whether its clock is trusted.
     pub clock_trusted: bool,
+    /// How many bytes it takes, where it can say it cheaply.
+    #[serde(default)]
+    pub bytes: Option<u64>,
+    /// How many bytes are left on its disk, where it is a file.
+    #[serde(default)]
+    pub disk_free_bytes: Option<u64>,
 }
 
 /// How many records there are.

@@ -383,7 +383,11 @@ mod tests {
         assert_eq!(client(gateway, &[]), None);
         let newer = ("forwarded", "for=198.51.100.9, for=\"[2001:db8::7]:99\";proto=https, for=10.0.0.3");
         assert_eq!(client(gateway, &[newer]).as_deref(), Some("2001:db8::/64"));
-        assert_eq!(client(gateway, &[newer, for_two]).as_deref(), Some("192.0.2.7"), "most gateways write the older one");
+        assert_eq!(
+            client(gateway, &[newer, for_two]).as_deref(),
+            Some("192.0.2.7"),
+            "most gateways write the older one"
+        );
     }
 
     #[test]

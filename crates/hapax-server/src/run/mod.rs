@@ -7,6 +7,7 @@
 //! | `settings`, `scopes` | from the configuration to what the layer wants |
 //! | `prepare` | everything that is made of a configuration before the store is opened |
 //! | `guard` | rates, breaker, counts |
+//! | `ceiling` | whether the store has room for new keys |
 //! | `node` | all of these together, while the process lives |
 //! | `background`, `probe` | what is done beside requests, and how unknown outcomes are found out |
 //! | `forward` | the upstream behind the layer |
@@ -17,6 +18,7 @@
 mod addresses;
 mod background;
 mod banner;
+mod ceiling;
 mod example;
 mod forward;
 mod guard;

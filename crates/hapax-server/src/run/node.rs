@@ -13,12 +13,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
-use crate::abuse::breaker::Breaker;
-use crate::abuse::callers::Callers;
-use crate::abuse::rates::Rates;
 use crate::admin::Access;
 use crate::config::{self, Config, ConfigErrors, LogFormat, Sources};
 use crate::desk::direct::Direct;
@@ -82,13 +78,10 @@ impl Node {
         }
         let addresses = AddressScheme::new(&format!("1;{}", scopes.scheme())).map_err(other)?;
         let is_new = remembered.scheme.is_empty();
-        let doorkeeper = Arc::new(Doorkeeper {
-            rates: Rates::new(),
-            breaker: Breaker::new(config.store.breaker_failures.get(), config.store.breaker_pause),
-            callers: Arc::new(Callers::new()),
-            store: store.clone(),
-            notes: TaskTracker::new(),
-        });
+        let doorkeeper = Arc::new(Doorkeeper::new(&config, store.clone()));
+        if let Err(error) = doorkeeper.ceiling.measure(&store).await {
+            tracing::warn!(%error, "the store could not be measured; it is tried again");
+        }
         let layer = IdempotencyLayer::with_scheme(store.clone(), addresses, ForLayer(Arc::clone(&scopes)));
         let node = Self {
             relied_on: Arc::new(ArcSwap::from_pointee(settings::relied_on(&config))),
@@ -144,7 +137,7 @@ impl Node {
 
     /// Starts what is done beside requests.
     pub(super) fn start_background(&self) -> Background {
-        Background::start(&self.layer, &self.config.background, &self.probes)
+        Background::start(&self.layer, &self.config.background, &self.probes, &self.doorkeeper)
     }
 
     /// Serves operators until the token is cancelled.
@@ -178,6 +171,9 @@ impl Node {
         let (layer, doorkeeper) = (self.layer.clone(), Arc::clone(&self.doorkeeper));
         Direct::new(self.store.clone()).with_own_problems(move || {
             let mut problems = Vec::new();
+            if let Some(cause) = doorkeeper.ceiling.full() {
+                problems.push(format!("new keys are refused, known ones go on: {cause}"));
+            }
             if doorkeeper.breaker.is_open() {
                 problems.push("the store failed several times, and this node refuses claims; its log says why".to_owned());
             }
@@ -240,6 +236,7 @@ impl Node {
         self.upstream.store(prepared.upstream.load_full());
         self.probes.store(Arc::new(probes));
         self.access.store(Arc::new(settings::access(&new.admin)));
+        self.doorkeeper.adjust(&new);
         *current = new;
         tracing::info!("the configuration was reloaded");
         Ok(())

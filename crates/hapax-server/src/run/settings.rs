@@ -39,6 +39,8 @@ fn route(policy: &Policy, config: &Config) -> Result<Route, StartError> {
     route.answer_bytes_max = policy.answer_bytes_max;
     route.keep_cookies = policy.keep_cookies;
     route.not_stored.clone_from(&policy.not_stored);
+    // Attempts count from 1 again after that, so whatever is still under way from before must be gone by then.
+    route.not_stored_retention = policy.not_stored_retention.map(|keep| keep.max(policy.settle_after));
     route.request_age = request_age(policy);
     route.replay_check = policy.replay_check == policy::ReplayCheck::Ask;
     route.new_keys_per_second = policy.new_keys_per_second.map(Into::into);

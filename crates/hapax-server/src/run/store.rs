@@ -25,6 +25,26 @@ pub enum AnyStore {
     Postgres(Postgres),
 }
 
+/// What a store takes, and what is left for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Records.
+    pub rows: Option<u64>,
+    /// Bytes.
+    pub bytes: Option<u64>,
+    /// The disk it is on.
+    pub disk: Option<Disk>,
+}
+
+/// A disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Bytes left.
+    pub free: u64,
+    /// Bytes in all.
+    pub size: u64,
+}
+
 impl AnyStore {
     /// Opens the store that the configuration names.
     ///
@@ -63,6 +83,35 @@ impl AnyStore {
     pub async fn fold_log(&self) {
         if let Self::Sqlite(store) = self {
             store.fold_log().await;
+        }
+    }
+
+    /// What it takes and what is left for it, as far as it can say so cheaply. There are never more rows than it says.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    pub async fn room(&self) -> Result<Room, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(Room { rows: Some(store.count()), ..Room::default() }),
+            Self::Sqlite(store) => {
+                let measured = store.measure().await?;
+                let disk = Disk { free: measured.disk_free, size: measured.disk_size };
+                Ok(Room { rows: Some(store.about_count().await?), bytes: Some(measured.bytes), disk: Some(disk) })
+            }
+            Self::Postgres(store) => {
+                Ok(Room { rows: store.about_count().await?, bytes: Some(store.bytes().await?), disk: None })
+            }
+        }
+    }
+
+    /// How many rows there are exactly, up to `most`, where [`AnyStore::room`] says too many: it reads an index for that.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    pub async fn exact_count(&self, most: u64) -> Result<Option<u64>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.count_up_to(most).await.map(Some),
+            Self::Memory(_) | Self::Postgres(_) => Ok(None),
         }
     }
 

@@ -24,8 +24,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::http::body::AnswerBody;
 use crate::http::capture::{self, Captured};
+use crate::http::client::Client;
 use crate::http::followed::{self, Watch, Watcher};
-use crate::http::guard::LateTruth;
+use crate::http::guard::{Ended, LateTruth};
 use crate::http::layer::Shared;
 use crate::http::meaning::{self, Happened};
 use crate::http::refusal::{Problem, Refusal};
@@ -52,7 +53,7 @@ fn renewal_pause(lease_ms: u64) -> Duration {
 #[derive(Debug)]
 pub(crate) enum End {
     Complete { outcome: Arc<Outcome>, labels: Vec<Label> },
-    Fail { error: String, retry_in_ms: u64 },
+    Fail { error: String, retry_in_ms: u64, keep_ms: Option<u64> },
     Doubt { error: String },
 }
 
@@ -68,8 +69,8 @@ impl End {
                 let outcome = Outcome { status: outcome.status, headers: Vec::new(), body: Recorded::NotKept };
                 Self::Complete { outcome: Arc::new(outcome), labels: Vec::new() }
             }
-            Self::Fail { error, retry_in_ms } if error != "failed" => {
-                Self::Fail { error: "failed".to_owned(), retry_in_ms: *retry_in_ms }
+            Self::Fail { error, retry_in_ms, keep_ms } if error != "failed" => {
+                Self::Fail { error: "failed".to_owned(), retry_in_ms: *retry_in_ms, keep_ms: *keep_ms }
             }
             Self::Complete { .. } | Self::Fail { .. } => Self::Doubt { error: "not-recordable".to_owned() },
             Self::Doubt { error } if error != "doubtful" => Self::Doubt { error: "doubtful".to_owned() },
@@ -80,6 +81,19 @@ impl End {
     fn is_answer(&self) -> bool {
         matches!(self, Self::Complete { .. })
     }
+
+    /// Provably nothing was done, for that reason; a retry may run at once.
+    fn nothing_done(error: &str) -> Self {
+        Self::Fail { error: error.to_owned(), retry_in_ms: 0, keep_ms: None }
+    }
+
+    fn for_guard(&self) -> Ended {
+        match self {
+            Self::Complete { outcome, .. } => Ended::Recorded(outcome.status),
+            Self::Fail { .. } => Ended::Free,
+            Self::Doubt { .. } => Ended::Unknown,
+        }
+    }
 }
 
 /// An attempt that holds a claim.
@@ -87,6 +101,7 @@ pub(crate) struct Attempt<S> {
     shared: Arc<Shared<S>>,
     route: Arc<Route>,
     at: Address,
+    client: Option<Client>,
     attempt_id: AttemptId,
     attempt: u32,
     /// The record as it was last seen, so that the next event costs one round trip.
@@ -100,25 +115,26 @@ impl<S: Store + 'static> Attempt<S> {
     pub(crate) fn new(
         shared: &Arc<Shared<S>>,
         route: &Arc<Route>,
-        at: Address,
+        (at, client): (Address, Option<Client>),
         attempt_id: AttemptId,
         reply: Reply,
     ) -> Arc<Self> {
         let (shared, route) = (Arc::clone(shared), Arc::clone(route));
         let attempt = reply.record().map_or(1, |record| record.attempt);
-        Arc::new(Self { shared, route, at, attempt_id, attempt, seen: Mutex::new(Some(reply.seen)) })
+        shared.settings().guard.began(at.scope(), client);
+        Arc::new(Self { shared, route, at, client, attempt_id, attempt, seen: Mutex::new(Some(reply.seen)) })
     }
 
     /// Gives back a claim that may be in the store although nobody could prove it. Nothing was run for it and nothing will
     /// be, so the key is ready; without this it would be held by nobody, and unknown when the lease has lapsed.
     pub(crate) fn give_back(shared: &Arc<Shared<S>>, route: &Arc<Route>, at: Address, attempt_id: AttemptId) {
         let (tasks, shared, route) = (&shared.tasks, Arc::clone(shared), Arc::clone(route));
-        let attempt = Self { shared, route, at, attempt_id, attempt: 1, seen: Mutex::new(None) };
+        let attempt = Self { shared, route, at, client: None, attempt_id, attempt: 1, seen: Mutex::new(None) };
         tasks.spawn(async move { attempt.keep_giving_back().await });
     }
 
     async fn keep_giving_back(&self) {
-        let end = End::Fail { error: "claim-not-proved".to_owned(), retry_in_ms: 0 };
+        let end = End::nothing_done("claim-not-proved");
         let (mut pause, mut looks) = (RETRY_FIRST, 0);
         while looks < GIVE_BACK_LOOKS_MAX {
             sleep(pause).await;
@@ -138,7 +154,7 @@ impl<S: Store + 'static> Attempt<S> {
     pub(crate) async fn give_up(self: &Arc<Self>) -> Refusal {
         tracing::warn!(id = %self.at.id(), "the process was held up for longer than a lease; nothing was sent");
         // Whatever comes of the recording, nothing was run.
-        let _ = self.record(End::Fail { error: "held-up".to_owned(), retry_in_ms: 0 }).await;
+        let _ = self.record(End::nothing_done("held-up")).await;
         let detail = "this node was held up for too long; nothing was run; send the same request again";
         Refusal::new(Problem::StoreUnavailable, detail).with_retry_after(Duration::from_secs(1))
     }
@@ -172,6 +188,7 @@ impl<S: Store + 'static> Attempt<S> {
     ) -> Answered<B> {
         let happened = head.extensions.remove::<Happened>();
         let (then, why) = meaning::of(head.status, happened, &self.route);
+        let then = (then, meaning::keep_ms(head.status, happened, &self.route));
         let (body, whole) = match captured {
             Captured::Broken => return self.end_in_doubt("answer-cut-off", StatusCode::GATEWAY_TIMEOUT).await,
             Captured::Whole(bytes, trailers) => (AnswerBody::with_trailers(bytes.clone(), trailers), bytes),
@@ -188,9 +205,15 @@ impl<S: Store + 'static> Attempt<S> {
     }
 
     /// The end that an answer means. Without its body, only that there was one is kept.
-    fn end_of(&self, head: &http::response::Parts, whole: Option<&Bytes>, then: Then, why: String) -> End {
+    fn end_of(
+        &self,
+        head: &http::response::Parts,
+        whole: Option<&Bytes>,
+        (then, keep_ms): (Then, Option<u64>),
+        why: String,
+    ) -> End {
         match then {
-            Then::Ready => End::Fail { error: why, retry_in_ms: meaning::retry_in_ms(&head.headers) },
+            Then::Ready => End::Fail { error: why, retry_in_ms: meaning::retry_in_ms(&head.headers), keep_ms },
             Then::Unknown => End::Doubt { error: why },
             Then::Completed => End::Complete {
                 outcome: Arc::new(capture::outcome(head, whole, &self.route)),
@@ -236,7 +259,7 @@ impl<S: Store + 'static> Attempt<S> {
         tracing::error!(id = %self.at.id(), "the handler panicked");
         let error = "panic".to_owned();
         let end = match self.route.on_panic {
-            Then::Ready => End::Fail { error, retry_in_ms: 0 },
+            Then::Ready => End::nothing_done(&error),
             Then::Completed | Then::Unknown => End::Doubt { error },
         };
         self.record(end).await?;
@@ -274,6 +297,7 @@ impl<S: Store + 'static> Attempt<S> {
     /// Records the end. An error is what the client gets instead of the answer.
     async fn record(self: &Arc<Self>, end: End) -> Result<(), Refusal> {
         let is_answer = end.is_answer();
+        self.shared.settings().guard.ended(self.at.scope(), self.client, end.for_guard());
         let mut end = end;
         match self.try_record_or_less(&mut end).await {
             Ok(answer) => {
@@ -327,7 +351,9 @@ impl<S: Store + 'static> Attempt<S> {
         let attempt_id = self.attempt_id;
         let event = match end {
             End::Complete { outcome, labels } => Event::Complete { attempt_id, outcome, labels },
-            End::Fail { error, retry_in_ms } => Event::Fail { attempt_id, error, retry_in_ms: *retry_in_ms },
+            End::Fail { error, retry_in_ms, keep_ms } => {
+                Event::Fail { attempt_id, error, retry_in_ms: *retry_in_ms, keep_ms: *keep_ms }
+            }
             End::Doubt { error } => Event::Doubt { attempt_id, error, probe_in_ms: 0 },
         };
         let answer = self.apply(&event).await?;

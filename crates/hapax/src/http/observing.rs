@@ -16,6 +16,8 @@ use http_body::Body;
 use tower_service::Service;
 
 use crate::http::body::AnswerBody;
+use crate::http::client::Client;
+use crate::http::guard::{Ended, NewKey};
 use crate::http::layer::{Settings, Shared, named};
 use crate::http::path::effective_method;
 use crate::http::route::{Route, Then};
@@ -93,6 +95,7 @@ where
 
 struct Claimed {
     at: hapax_core::address::Address,
+    client: Option<Client>,
     attempt_id: AttemptId,
 }
 
@@ -107,11 +110,26 @@ async fn claim<S: Store + 'static>(shared: Arc<Shared<S>>, settings: Arc<Setting
     let frozen = call.route.policy;
     let policy = Policy { on_lapse: OnLapse::Rerun, keep_expired_ms: None, attempts_max: None, ..frozen };
     let event = Event::Claim { by: Claimant::Client, attempt_id, fingerprints: &fingerprints, policy, labels: &[] };
+    let client = settle::client_of(&call.parts);
+    let new = NewKey { caller: at.scope(), client, route: &call.route };
+    // Records of observed requests take room as well.
+    if let Err(refusal) = settings.guard.room_for(&new)
+        && shared.engine.store().get(&at).await.is_ok_and(|seen| settle::is_new(&seen, &event))
+    {
+        let outcome = refusal.problem.code();
+        observe::observed(outcome);
+        tracing::info!(id = %at.id(), outcome, "observed");
+        return None;
+    }
     let claimed = shared.engine.apply(&at, &event, None).await;
     let outcome = claimed.as_ref().map_or("store-unavailable", outcome_of);
     observe::observed(outcome);
     tracing::info!(id = %at.id(), outcome, "observed");
-    claimed.is_ok_and(|reply| reply.answer == Answer::Proceed).then_some(Claimed { at, attempt_id })
+    let proceeds = claimed.is_ok_and(|reply| reply.answer == Answer::Proceed);
+    if proceeds {
+        settings.guard.began(at.scope(), client);
+    }
+    proceeds.then_some(Claimed { at, client, attempt_id })
 }
 
 /// What would have happened, in a word.
@@ -142,16 +160,28 @@ struct End {
     then: Then,
     why: String,
     retry_in_ms: u64,
+    keep_ms: Option<u64>,
 }
 
 impl End {
     /// As an attempt would have ended with that answer, or with none.
     fn of<B>(answer: Option<&Response<B>>, route: &Route) -> Self {
         let Some(answer) = answer else {
-            return Self { status: 504, then: Then::Unknown, why: "service-error".to_owned(), retry_in_ms: 0 };
+            let why = "service-error".to_owned();
+            return Self { status: 504, then: Then::Unknown, why, retry_in_ms: 0, keep_ms: None };
         };
-        let (then, why) = meaning::of(answer.status(), answer.extensions().get().copied(), route);
-        Self { status: answer.status().as_u16(), then, why, retry_in_ms: meaning::retry_in_ms(answer.headers()) }
+        let (status, happened) = (answer.status(), answer.extensions().get().copied());
+        let (then, why) = meaning::of(status, happened, route);
+        let keep_ms = meaning::keep_ms(status, happened, route);
+        Self { status: status.as_u16(), then, why, retry_in_ms: meaning::retry_in_ms(answer.headers()), keep_ms }
+    }
+
+    /// What it is worth. An observed request whose outcome is unknown is recorded as completed, and is no case for people.
+    fn for_guard(&self) -> Ended {
+        match self.then {
+            Then::Completed => Ended::Recorded(self.status),
+            Then::Ready | Then::Unknown => Ended::Free,
+        }
     }
 }
 
@@ -160,12 +190,13 @@ async fn record<S: Store + 'static>(
     claimed: tokio::task::JoinHandle<Option<Claimed>>,
     end: End,
 ) {
-    let Ok(Some(Claimed { at, attempt_id })) = claimed.await else { return };
-    let End { status, then, why, retry_in_ms } = end;
+    let Ok(Some(Claimed { at, client, attempt_id })) = claimed.await else { return };
+    shared.settings().guard.ended(at.scope(), client, end.for_guard());
+    let End { status, then, why, retry_in_ms, keep_ms } = end;
     let outcome = Arc::new(Outcome { status, headers: Vec::new(), body: Recorded::NotKept });
     let labels = if then == Then::Unknown { vec![doubtful()] } else { Vec::new() };
     let event = match then {
-        Then::Ready => Event::Fail { attempt_id, error: &why, retry_in_ms },
+        Then::Ready => Event::Fail { attempt_id, error: &why, retry_in_ms, keep_ms },
         Then::Completed | Then::Unknown => Event::Complete { attempt_id, outcome: &outcome, labels: &labels },
     };
     if let Err(error) = shared.engine.apply(&at, &event, None).await {

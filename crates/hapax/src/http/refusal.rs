@@ -48,13 +48,15 @@ pub enum Problem {
     TooMany,
     /// The store cannot prove the claim.
     StoreUnavailable,
+    /// The store has no room for new keys.
+    StoreFull,
     /// The service behind could not be reached; nothing happened.
     UpstreamUnreachable,
 }
 
 impl Problem {
     /// Every problem, in the order of the contract's table.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::KeyMissing,
         Self::KeyMalformed,
         Self::ScopeMissing,
@@ -73,6 +75,7 @@ impl Problem {
         Self::KeyExpired,
         Self::TooMany,
         Self::StoreUnavailable,
+        Self::StoreFull,
         Self::UpstreamUnreachable,
     ];
 
@@ -98,6 +101,7 @@ impl Problem {
             Self::KeyExpired => "key-expired",
             Self::TooMany => "too-many",
             Self::StoreUnavailable => "store-unavailable",
+            Self::StoreFull => "store-full",
             Self::UpstreamUnreachable => "upstream-unreachable",
         }
     }
@@ -124,6 +128,7 @@ impl Problem {
             Self::KeyExpired => "Idempotency-Key has expired",
             Self::TooMany => "Too many requests",
             Self::StoreUnavailable => "Idempotency cannot be guaranteed now",
+            Self::StoreFull => "There is no room for new keys now",
             Self::UpstreamUnreachable => "The service could not be reached",
         }
     }
@@ -146,7 +151,7 @@ impl Problem {
             Self::ReplayRefused => StatusCode::FORBIDDEN,
             Self::KeyExpired => StatusCode::GONE,
             Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
-            Self::StoreUnavailable | Self::ScopeUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::StoreUnavailable | Self::StoreFull | Self::ScopeUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::UpstreamUnreachable => StatusCode::BAD_GATEWAY,
         }
     }

@@ -119,6 +119,10 @@ pub struct Route {
     pub keep_cookies: bool,
     /// Statuses that are passed on and leave the key ready.
     pub not_stored: Vec<StatusCode>,
+    /// How long such a key is kept for its next attempt, where that is shorter than the retention. `None`: for the retention.
+    /// Not shorter than the time after which an attempt that was not heard of counts as gone: the number of attempts begins
+    /// at 1 again.
+    pub not_stored_retention: Option<Duration>,
     /// Older requests are refused.
     pub request_age: Option<RequestAge>,
     /// Asks before each replay whether this caller may still see it.
@@ -145,6 +149,10 @@ const WAIT_LIMIT: Duration = Duration::from_secs(300);
 /// A shorter lease is over before it can be renewed, by a hiccup of the store; a shorter retention before a client that lost
 /// the answer comes back.
 const SECOND: Duration = Duration::from_secs(1);
+
+/// Long enough for a client that refreshes its token or obeys a `Retry-After`; short enough that whoever makes up callers, each of
+/// whom is answered 401, leaves minutes' worth of records and not a day's.
+const NOT_STORED_RETENTION: Duration = Duration::from_secs(10 * 60);
 
 /// The longest lease, retention or age.
 const DURATION_MAX: Duration = Duration::from_millis(DURATION_MS_MAX);
@@ -177,6 +185,7 @@ impl Default for Route {
                 StatusCode::TOO_EARLY,
                 StatusCode::TOO_MANY_REQUESTS,
             ],
+            not_stored_retention: Some(NOT_STORED_RETENTION),
             request_age: None,
             replay_check: false,
             new_keys_per_second: None,
@@ -268,6 +277,14 @@ impl Route {
     #[must_use]
     pub fn with_request_age(mut self, age: RequestAge) -> Self {
         self.request_age = Some(RequestAge { age_max: age.age_max.min(DURATION_MAX), ..age });
+        self
+    }
+
+    /// How long a key is kept that an answer with a status of `not_stored` left free, at least a second. Longer than the
+    /// retention counts as the retention.
+    #[must_use]
+    pub fn with_not_stored_retention(mut self, keep: Duration) -> Self {
+        self.not_stored_retention = Some(keep.clamp(SECOND, DURATION_MAX));
         self
     }
 

@@ -24,7 +24,8 @@ use crate::fence::Fence;
 use crate::http::attempt::Attempt;
 use crate::http::body::AnswerBody;
 use crate::http::capture;
-use crate::http::guard::{Seen as Saw, Wait};
+use crate::http::client::Client;
+use crate::http::guard::{NewKey, Seen as Saw};
 use crate::http::layer::{Settings, Shared};
 use crate::http::path::{effective_method, resolved, uri_that_counts};
 use crate::http::refusal::{Problem, Refusal, seconds};
@@ -171,7 +172,8 @@ async fn claim<S: Store + 'static>(
         return Ok(reply);
     }
     let begun = Instant::now();
-    let claimed = claim_if_allowed(shared, settings, route, at, [&suspect, &claim]).await;
+    let new = NewKey { caller: at.scope(), client: client_of(&call.parts), route };
+    let claimed = claim_if_allowed(shared, settings, &new, at, [&suspect, &claim]).await;
     observe::store_took("claim", begun.elapsed().as_secs_f64());
     if let Some(report) = turn {
         report(has_answered(&claimed));
@@ -182,7 +184,7 @@ async fn claim<S: Store + 'static>(
         Attempt::give_back(shared, &call.route, at.clone(), attempt_id);
     }
     let allowed = claimed.map_err(|error| refused_claim(&error, at))?;
-    let reply = allowed.map_err(|wait| too_many("new keys", wait))?;
+    let reply = allowed?;
     if reply.answer == Answer::Replay {
         shared.answers.keep(at, &reply.seen, begun, settings.answers_at_hand);
     }
@@ -190,25 +192,25 @@ async fn claim<S: Store + 'static>(
 }
 
 /// Asks the store, and the guard before a new key is claimed. Whether it is new is looked up first where the route limits
-/// new keys, so that retries use up nothing; elsewhere only for a guard that says no by rules of its own.
+/// new keys, so that retries use up nothing; elsewhere only where the guard says no, which counts for new keys only.
 async fn claim_if_allowed<S: Store + 'static>(
     shared: &Shared<S>,
     settings: &Settings,
-    route: &Route,
+    new: &NewKey<'_>,
     at: &Address,
     [suspect, claim]: [&Event<'_>; 2],
-) -> Result<Result<Reply, Wait>, EngineError> {
-    let (engine, is_limited) = (&shared.engine, route.new_keys_per_second.is_some());
+) -> Result<Result<Reply, Refusal>, EngineError> {
+    let (engine, is_limited) = (&shared.engine, new.route.new_keys_per_second.is_some());
     let mut seen = if is_limited { Some(engine.store().get(at).await?) } else { None };
     if seen.as_ref().is_none_or(|seen| is_new(seen, claim))
-        && let Err(wait) = settings.guard.new_key(at.scope(), route)
+        && let Err(refusal) = may_be_new(settings, new)
     {
         if is_limited {
-            return Ok(Err(wait));
+            return Ok(Err(refusal));
         }
         let looked = engine.store().get(at).await?;
         if is_new(&looked, claim) {
-            return Ok(Err(wait));
+            return Ok(Err(refusal));
         }
         seen = Some(looked);
     }
@@ -220,8 +222,19 @@ async fn claim_if_allowed<S: Store + 'static>(
     .map(Ok)
 }
 
+/// Asks the guard: first what uses nothing up.
+fn may_be_new(settings: &Settings, new: &NewKey<'_>) -> Result<(), Refusal> {
+    settings.guard.room_for(new)?;
+    settings.guard.new_key(new.caller, new.route).map_err(|wait| too_many("new keys", wait))
+}
+
+/// Where a request comes from, as far as that counts.
+pub(crate) fn client_of(parts: &Parts) -> Option<Client> {
+    parts.extensions.get().copied()
+}
+
 /// Whether a claim would be the first under its key: there is no record, or it has expired.
-fn is_new(seen: &Seen, claim: &Event<'_>) -> bool {
+pub(crate) fn is_new(seen: &Seen, claim: &Event<'_>) -> bool {
     let decided = decide(seen, claim, Version::from_bytes([0; 16]));
     decided.is_ok_and(|decided| decided.write.is_some_and(|next| next.attempt <= 1))
 }
@@ -348,6 +361,7 @@ where
     hapax_core::failpoint!(async "claim-durable");
     let Call { mut parts, body, route, .. } = call;
     let Claimed { attempt_id, reply, begun } = claimed;
+    let client = client_of(&parts);
     let (attempt, checkpoint) = reply.record().map_or((1, None), |record| (record.attempt, record.checkpoint.clone()));
     parts.headers.insert(IDEMPOTENCY_ATTEMPT, HeaderValue::from(attempt));
     // What is recorded must be what every retry can read.
@@ -355,7 +369,7 @@ where
     parts.extensions.insert(Claim::new(at.clone(), attempt, checkpoint));
     let request = Request::from_parts(parts, ReqBody::from(body));
     let lease = Duration::from_millis(reply.record().map_or(0, |record| record.policy.lease_ms));
-    let attempt = Attempt::new(shared, &route, at, attempt_id, reply);
+    let attempt = Attempt::new(shared, &route, (at, client), attempt_id, reply);
     // A process that was paused must not send what others may have taken for lost. Half a lease, so that the first
     // renewal still comes in time.
     if begun.elapsed() >= lease / 2 {
