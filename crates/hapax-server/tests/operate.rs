@@ -148,7 +148,7 @@ fn plain(output: &str) -> Vec<String> {
         }
         .to_owned()
     };
-    let counted = |line: &&str| !line.starts_with("records");
+    let counted = |line: &&str| !line.starts_with("records") && !line.starts_with("size");
     output.lines().filter(counted).flat_map(str::split_whitespace).map(kind).collect()
 }
 

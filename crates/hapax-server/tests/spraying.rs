@@ -252,6 +252,32 @@ fn a_trusted_peer_is_never_held_back_and_whom_it_names_is() {
     assert_eq!(from("203.0.113.8", 0), 401, "another client behind the same peer");
 }
 
+/// Where look-ups are limited by address, made-up callers share the limit of theirs.
+#[test]
+fn look_ups_of_made_up_callers_share_the_limit_of_their_address() {
+    let node = start_with(Kept::Sqlite, |builder| builder.with_config("[server]\nclient_lookups_per_second = 20\n"));
+    let (conn, known) = (&mut Conn::open(node.hapax.address()), by("alice", "known"));
+    assert_eq!(conn.send(&known).status, 201);
+    let mut answers: Vec<Response> =
+        (0..300).map(|caller| conn.send(&by(&format!("made-up-{caller}"), "known"))).collect();
+    let held = answers.iter().position(|answer| answer.status == 429).expect("some are held back");
+    assert_eq!(refused(&answers.swap_remove(held)), (429, "too-many".into()));
+    until("it is only for a while", Duration::from_secs(20), || conn.send(&known).is_replay());
+}
+
+/// What a reload says holds at once.
+#[test]
+fn the_limits_of_clients_and_callers_can_be_changed_by_a_reload() {
+    let mut node = start_with(Kept::Sqlite, |builder| builder.with_config("[keys]\nactive_max = \"off\"\n"));
+    node.ledger.on("*", Behaviour::answer(401, "who are you?"));
+    assert_eq!(count(&spray(node.hapax.address(), 0, 50), 401), 50);
+    node.hapax.write_config("[server]\nclient_new_keys_per_second = 1\n");
+    node.hapax.hup();
+    node.hapax.line_with("the configuration was reloaded");
+    let answers = spray(node.hapax.address(), 100, 100);
+    assert!(count(&answers, 429) >= 50, "{:?}", statuses(&answers));
+}
+
 /// What runs when the store becomes full is recorded.
 #[test]
 fn an_attempt_that_runs_is_recorded_in_a_store_that_has_become_full() {

@@ -12,11 +12,11 @@ use axum::Router;
 use axum::body::Body;
 use common::{Fickle, Got, Work, app, by_tenant, layer, request, send};
 use hapax::http::{
-    Asked, Client, Ended, Guard, IdempotencyLayer, InFlight, NewKey, NoScope, Problem, Refusal, Report, Route, Scope,
-    Scopes, Wait,
+    Asked, Client, Ended, Guard, IdempotencyLayer, InFlight, Mode, NewKey, NoScope, Problem, Refusal, Report, Route,
+    Scope, Scopes, Wait,
 };
 use hapax_core::address::Address;
-use hapax_core::record::{Record, Version};
+use hapax_core::record::{Record, State, Version};
 use hapax_core::store::{ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
 use http::request::Parts;
 
@@ -129,8 +129,9 @@ struct Remembering {
     new_keys: Arc<AtomicU32>,
     /// No new key is allowed.
     is_full: Arc<AtomicBool>,
-    /// There is no room for one.
+    /// There is no room for one; how often somebody asked.
     has_no_room: Arc<AtomicBool>,
+    asked: Arc<AtomicU32>,
     /// How attempts ended; those that began are counted.
     began: Arc<AtomicU32>,
     ended: Arc<Mutex<Vec<Ended>>>,
@@ -144,6 +145,7 @@ impl Guard for Remembering {
 
     fn room_for(&self, new: &NewKey<'_>) -> Result<(), Refusal> {
         assert_eq!(new.client, None, "nobody has told the layer");
+        self.asked.fetch_add(1, Ordering::SeqCst);
         match self.has_no_room.load(Ordering::SeqCst) {
             true => Err(Refusal::new(Problem::StoreFull, "full").with_retry_after(Duration::from_secs(4))),
             false => Ok(()),
@@ -235,6 +237,29 @@ async fn without_room_new_keys_are_refused_and_known_ones_go_on() {
     }
     assert_eq!(work.runs(), 1);
     assert_eq!(store.scan(&Scan { limit: 9, ..Scan::default() }).await.unwrap().entries.len(), 1);
+}
+
+#[tokio::test]
+async fn without_room_new_keys_are_not_even_observed_and_known_ones_are() {
+    let (store, work, guard) = (Fickle::default(), Work::default(), Remembering::default());
+    let observed = layer(&store).with_default_route(Route::new().with_mode(Mode::Observe));
+    let app = app(&work, observed.with_guard(guard.clone()));
+    let completed = async || -> Vec<String> {
+        let scan = Scan { states: vec![State::Completed], limit: 9, ..Scan::default() };
+        store.scan(&scan).await.unwrap().entries.iter().map(|entry| entry.address.key().as_str().to_owned()).collect()
+    };
+    guard.has_no_room.store(true, Ordering::SeqCst);
+    assert_eq!(send(&app, request("/pay", "new")).await.status, 201, "nothing is refused");
+    while guard.asked.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    guard.has_no_room.store(false, Ordering::SeqCst);
+    assert_eq!(send(&app, request("/pay", "known")).await.status, 201);
+    while completed().await != ["known".to_owned()] {
+        assert!(completed().await.len() < 2, "{:?}", completed().await);
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((guard.began.load(Ordering::SeqCst), guard.ended.lock().unwrap().len()), (1, 1));
 }
 
 #[tokio::test]

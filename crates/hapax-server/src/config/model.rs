@@ -88,6 +88,8 @@ pub struct Server {
     pub trusted_peers: Vec<Network>,
     /// New keys per second and client address that may come to nothing.
     pub client_new_keys_per_second: Option<NonZeroU32>,
+    /// Look-ups per second and client address.
+    pub client_lookups_per_second: Option<NonZeroU32>,
 }
 
 /// A certificate and its key.
@@ -452,6 +454,8 @@ impl Default for Server {
             // More than an honest client's mistakes, and more than a shared address's beside its good requests; a sprayer
             // leaves less than a hundred megabytes, for as long as `not_stored_retention`.
             client_new_keys_per_second: NonZeroU32::new(100),
+            // A storm of retries behind one address is what hapax is for.
+            client_lookups_per_second: None,
         }
     }
 }

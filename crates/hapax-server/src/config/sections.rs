@@ -102,6 +102,7 @@ fn server(section: &mut Section<'_, '_>) -> Server {
         drain: section.value("drain", default.drain),
         trusted_peers: section.value("trusted_peers", default.trusted_peers),
         client_new_keys_per_second: section.value("client_new_keys_per_second", default.client_new_keys_per_second),
+        client_lookups_per_second: section.value("client_lookups_per_second", default.client_lookups_per_second),
     }
 }
 

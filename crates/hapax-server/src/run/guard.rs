@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use hapax::http::{Client, Ended, Guard, LateTruth, NewKey, Problem, Refusal, Report, Route, Seen, Wait};
@@ -36,6 +37,10 @@ const FEW_UNFINISHED: u32 = 3;
 pub(super) struct Doorkeeper {
     pub(super) rates: Rates,
     pub(super) clients: Clients,
+    /// Look-ups by client; by another key than callers, and so in a table of its own.
+    client_lookups: Rates,
+    /// 0: no limit.
+    client_lookups_per_second: AtomicU32,
     pub(super) active: Active,
     pub(super) ceiling: Ceiling,
     pub(super) breaker: Breaker,
@@ -52,6 +57,8 @@ impl Doorkeeper {
         Self {
             rates: Rates::new(),
             clients: Clients::new(config.server.client_new_keys_per_second),
+            client_lookups: Rates::new(),
+            client_lookups_per_second: AtomicU32::new(lookups(config)),
             active: Active::new(config.keys.active_max),
             ceiling: Ceiling::new(&config.store),
             breaker: Breaker::new(config.store.breaker_failures.get(), config.store.breaker_pause),
@@ -64,6 +71,7 @@ impl Doorkeeper {
     /// Other limits from now on, as far as they can be changed.
     pub(super) fn adjust(&self, config: &Config) {
         self.clients.set_rate(config.server.client_new_keys_per_second);
+        self.client_lookups_per_second.store(lookups(config), Ordering::Relaxed);
         self.active.set_most(config.keys.active_max);
     }
 
@@ -77,6 +85,13 @@ impl Doorkeeper {
 impl Guard for Doorkeeper {
     fn look_up(&self, caller: &Scope, route: &Route) -> Result<(), Wait> {
         self.rates.lookup(caller.as_str(), route.lookups_per_second.and_then(NonZeroU32::new))
+    }
+
+    fn look_up_from(&self, client: Client) -> Result<(), Wait> {
+        match NonZeroU32::new(self.client_lookups_per_second.load(Ordering::Relaxed)) {
+            None => Ok(()),
+            rate => self.client_lookups.lookup(&client.to_string(), rate),
+        }
     }
 
     fn new_key(&self, caller: &Scope, route: &Route) -> Result<(), Wait> {
@@ -152,6 +167,10 @@ impl Guard for Doorkeeper {
             tracing::error!(%id, truth = truth.name(), "late truth is in the log only; the journal could not be written");
         });
     }
+}
+
+fn lookups(config: &Config) -> u32 {
+    config.server.client_lookups_per_second.map_or(0, NonZeroU32::get)
 }
 
 /// What the journal says of it.

@@ -88,6 +88,14 @@ pub trait Guard: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether keys may be looked up from there, whoever the caller is. Not asked where nobody knows from where.
+    ///
+    /// # Errors
+    /// How long to stay away.
+    fn look_up_from(&self, _client: Client) -> Result<(), Wait> {
+        Ok(())
+    }
+
     /// Whether the caller may use a new key. Asked before it is claimed. A known key is not asked about where the route
     /// limits new keys ([`Route::new_keys_per_second`]); where it does not, every key is, and a no counts for new ones only.
     ///

@@ -154,6 +154,9 @@ async fn claim<S: Store + 'static>(
 ) -> Result<Reply, Refusal> {
     let (guard, route) = (&settings.guard, &*call.route);
     guard.look_up(at.scope(), route).map_err(|wait| too_many("look-ups", wait))?;
+    if let Some(client) = client_of(&call.parts) {
+        guard.look_up_from(client).map_err(too_many_from_there)?;
+    }
     let turn =
         guard.store().map_err(|wait| store_unavailable("the store has failed several times").with_retry_after(wait))?;
     let at_hand = shared.answers.find(at, Instant::now(), settings.answers_at_hand);
@@ -504,6 +507,11 @@ fn mismatch(route: &Route) -> Refusal {
 
 fn too_many(what: &str, wait: Duration) -> Refusal {
     let detail = format!("this caller uses too many {what} per second; nothing was run; slow down");
+    Refusal::new(Problem::TooMany, detail).with_retry_after(wait)
+}
+
+fn too_many_from_there(wait: Duration) -> Refusal {
+    let detail = "too many look-ups per second come from this address; nothing was run; slow down";
     Refusal::new(Problem::TooMany, detail).with_retry_after(wait)
 }
 
