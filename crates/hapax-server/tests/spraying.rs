@@ -296,6 +296,21 @@ fn an_attempt_that_runs_is_recorded_in_a_store_that_has_become_full() {
     assert!(node.send(&by("alice", "runs")).is_replay());
 }
 
+/// Nothing is deleted to make room; but what has expired makes some.
+#[test]
+fn a_store_has_room_again_when_something_has_expired() {
+    let config = "[store]\nrows_max = 6\n[upstream]\nanswer_timeout = \"1s\"\n[background]\nreap_every = \"100ms\"\n\
+                  [defaults]\nlease = \"1s\"\nretention = \"2s\"\n";
+    let node = start_with(Kept::Sqlite, |builder| builder.with_config(config));
+    for number in 0..6 {
+        node.send(&by("alice", &format!("fills-{number}")));
+    }
+    let is_refused = |key: &str| node.send(&by("alice", key)).status == 503;
+    until("the store was measured", Duration::from_secs(20), || node.hapax.metric("hapax_store_full") > 0.5);
+    until("some have expired", Duration::from_secs(20), || !is_refused("new"));
+    assert!(node.hapax.stderr().contains("the store has room again"));
+}
+
 /// The limits can be turned off.
 #[test]
 fn what_is_off_limits_nothing() {

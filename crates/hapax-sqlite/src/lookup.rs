@@ -119,7 +119,8 @@ pub(crate) fn measure(connection: &Connection, path: &Path) -> Result<Measured, 
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     let log = std::fs::metadata(&log).map_or(0, |metadata| metadata.len());
-    let disk = rustix::fs::statvfs(path).map_err(|error| {
+    // A file that was moved away is on the same disk, as a rule, and others tell of it.
+    let disk = rustix::fs::statvfs(path).or_else(|_| rustix::fs::statvfs(directory_of(path))).map_err(|error| {
         StoreError::new("measure", ErrorKind::Unavailable, "the system does not say how much of the disk is free")
             .caused_by(error)
     })?;
@@ -128,6 +129,10 @@ pub(crate) fn measure(connection: &Connection, path: &Path) -> Result<Measured, 
         disk_free: disk.f_bavail.saturating_mul(disk.f_frsize),
         disk_size: disk.f_blocks.saturating_mul(disk.f_frsize),
     })
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 pub(crate) fn count_up_to(connection: &Connection, most: u64) -> rusqlite::Result<u64> {

@@ -12,8 +12,8 @@ use axum::Router;
 use axum::body::Body;
 use common::{Fickle, Got, Work, app, by_tenant, layer, request, send};
 use hapax::http::{
-    Asked, Client, Ended, Guard, IdempotencyLayer, InFlight, Mode, NewKey, NoScope, Problem, Refusal, Report, Route,
-    Scope, Scopes, Wait,
+    Asked, Begun, Client, Ended, Guard, IdempotencyLayer, InFlight, Mode, NewKey, NoScope, Problem, Refusal, Report,
+    Route, Scope, Scopes, Wait,
 };
 use hapax_core::address::Address;
 use hapax_core::record::{Record, State, Version};
@@ -152,11 +152,13 @@ impl Guard for Remembering {
         }
     }
 
-    fn began(&self, _: &Scope, _: Option<Client>) {
+    fn began(&self, _: &Scope, _: Option<Client>) -> Begun {
         self.began.fetch_add(1, Ordering::SeqCst);
+        Begun(7)
     }
 
-    fn ended(&self, _: &Scope, _: Option<Client>, how: Ended) {
+    fn ended(&self, _: &Scope, _: Option<Client>, begun: Begun, how: Ended) {
+        assert_eq!(begun, Begun(7));
         self.ended.lock().unwrap().push(how);
     }
 
@@ -273,8 +275,8 @@ async fn the_guard_is_told_of_every_attempt_how_it_ended() {
     let expected = [
         Ended::Recorded(201),
         // Run twice, because nothing was stored.
-        Ended::Free,
-        Ended::Free,
+        Ended::TurnedAway,
+        Ended::TurnedAway,
         Ended::Recorded(403),
         Ended::Free,
         Ended::Free,

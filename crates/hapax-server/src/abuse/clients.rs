@@ -6,15 +6,18 @@
 //! balancer that nobody has declared. What tells them from a sprayer is what comes of their requests, so that is what counts:
 //!
 //! - A request of a caller that has lately had a good answer (below 400) at this address is never held back and costs
-//!   nothing. Such a *proof* is used up by [`PROOF`] useless requests in a row.
-//! - Any other request is let through while the address has an allowance. It costs 1 when it has ended uselessly (no answer, or
-//!   one from 400 on), and [`UNKNOWN_COST`] when it leaves a caller its first unknown outcomes, because such a record stays until
-//!   somebody resolves it. Many of one caller are limited by [`active`](super::active) instead.
+//!   nothing. Such a *proof* is used up by [`PROOF`] answers from 400 to 499 in a row. A service that fails says nothing about its
+//!   callers, so an outage uses up no proof.
+//! - Any other request is let through while the address has an allowance. It costs 1 when it has ended without a good answer, and
+//!   [`UNKNOWN_COST`] when it leaves a caller its first unknown outcomes, because such a record stays until somebody resolves
+//!   it. Many of one caller are limited by [`active`](super::active) instead.
 //! - The allowance is refilled at the configured rate, up to [`BURST_SECONDS`] seconds' worth. A good answer pays for a useless
 //!   one as well, and the first good answer of a caller for [`FIRST_WORTH`].
 //!
-//! It is paid afterwards: an address may have any number of requests under way, and what they cost beyond its allowance is
-//! owed, up to one burst, so that nobody is shut out for longer than that takes to refill.
+//! It is paid afterwards, when it is known what came of a request. So that nobody starts any number before the first has ended,
+//! an address may have [`UNDER_WAY`] times its allowance under way; and what they cost beyond it is owed, up to one burst, so
+//! that nobody is shut out for longer than that takes to refill. The failures of a service are not owed: when it is back, so are
+//! its callers.
 //!
 //! Many proven callers at one address are a shared address: the operator is told once, with `trusted_peers` as the next step.
 //! Memory is bounded: made-up callers are never remembered, and clients beyond [`CLIENTS_MAX`] share one allowance.
@@ -45,6 +48,9 @@ const UNKNOWN_COST: u32 = 10;
 /// mistype their password, is none that sprays.
 const FIRST_WORTH: u32 = 10;
 
+/// How many times its allowance an address may have under way: honest callers come in crowds, and most of them turn out good.
+const UNDER_WAY: f64 = 2.0;
+
 /// Clients remembered. Those beyond share one allowance: who has so many addresses is limited by the ceiling of the store.
 pub const CLIENTS_MAX: usize = 65_536;
 
@@ -68,8 +74,10 @@ const SHARDS: usize = 16;
 pub enum Worth {
     /// An answer below 400.
     Good,
-    /// No answer, or one from 400 on.
+    /// An answer from 400 to 499: the caller was turned away, or asked for something that cannot be.
     Useless,
+    /// The service failed, or was not reached.
+    Failed,
     /// Nobody knows, and the caller has few such requests: it may be made up.
     Unknown,
 }
@@ -139,22 +147,45 @@ impl Clients {
         Err(wait)
     }
 
-    /// A request of this caller, coming from there, has ended so.
-    pub fn ended(&self, client: Client, caller: &str, worth: Worth) {
-        self.ended_at(client, caller, worth, Instant::now());
+    /// A request of this caller, coming from there, runs. Says whether it counts as one under way, which is to be said at its
+    /// end.
+    pub fn began(&self, client: Client, caller: &str) -> bool {
+        self.began_at(client, caller, Instant::now)
+    }
+
+    /// [`Clients::began`] at a given time.
+    pub fn began_at(&self, client: Client, caller: &str, now: impl FnOnce() -> Instant) -> bool {
+        let Some(rate) = self.rate() else { return false };
+        let pair = self.pair(client, caller);
+        let counts = lock(self.proofs_of(pair)).left(pair) == 0;
+        if counts {
+            let now = now();
+            lock(self.allowances_of(client)).of(client, rate, now).under_way += 1;
+        }
+        counts
+    }
+
+    /// It has ended so; `counted` is what [`Clients::began`] said.
+    pub fn ended(&self, client: Client, caller: &str, worth: Worth, counted: bool) {
+        self.ended_at(client, caller, (worth, counted), Instant::now());
     }
 
     /// [`Clients::ended`] at a given time.
-    pub fn ended_at(&self, client: Client, caller: &str, worth: Worth, now: Instant) {
+    pub fn ended_at(&self, client: Client, caller: &str, (worth, counted): (Worth, bool), now: Instant) {
+        if counted && let Some(allowance) = lock(self.allowances_of(client)).find(client) {
+            allowance.under_way = allowance.under_way.saturating_sub(1);
+        }
         let Some(rate) = self.rate() else { return };
         let pair = self.pair(client, caller);
-        let cost = match worth {
+        let (is_proven, most_owed) = match worth {
             Worth::Good => return self.ended_well(rate, client, pair, now),
-            Worth::Useless => 1,
-            Worth::Unknown => UNKNOWN_COST,
+            Worth::Useless => (lock(self.proofs_of(pair)).use_up(pair), rate * BURST_SECONDS),
+            Worth::Unknown => (lock(self.proofs_of(pair)).left(pair) > 0, rate * BURST_SECONDS),
+            Worth::Failed => (lock(self.proofs_of(pair)).left(pair) > 0, 0.0),
         };
-        if !lock(self.proofs_of(pair)).use_up(pair, cost) {
-            lock(self.allowances_of(client)).of(client, rate, now).charge(f64::from(cost), rate, now);
+        let cost = if worth == Worth::Unknown { UNKNOWN_COST } else { 1 };
+        if !is_proven {
+            lock(self.allowances_of(client)).of(client, rate, now).charge(f64::from(cost), most_owed, rate, now);
         }
     }
 
@@ -163,12 +194,12 @@ impl Clients {
         let mut allowances = lock(self.allowances_of(client));
         if !is_first {
             if let Some(allowance) = allowances.find(client) {
-                allowance.charge(-1.0, rate, now);
+                allowance.earn(1.0, rate, now);
             }
             return;
         }
         let allowance = allowances.of(client, rate, now);
-        allowance.charge(-f64::from(FIRST_WORTH), rate, now);
+        allowance.earn(f64::from(FIRST_WORTH), rate, now);
         allowance.callers += 1;
         if allowance.callers == CROWD {
             drop(allowances);
@@ -245,10 +276,10 @@ impl Proofs {
     }
 
     /// False where there is none.
-    fn use_up(&mut self, pair: u64, cost: u32) -> bool {
+    fn use_up(&mut self, pair: u64) -> bool {
         let generation = if self.young.contains_key(&pair) { &mut self.young } else { &mut self.old };
         let Some(left) = generation.get_mut(&pair) else { return false };
-        *left = left.saturating_sub(cost);
+        *left = left.saturating_sub(1);
         if *left == 0 {
             generation.remove(&pair);
         }
@@ -295,6 +326,8 @@ impl Allowances {
 struct Allowance {
     left: f64,
     at: Instant,
+    /// Requests of callers without a proof that run.
+    under_way: u32,
     /// Callers that were proven there.
     callers: u32,
     told_at: Option<Instant>,
@@ -309,7 +342,7 @@ struct Held {
 
 impl Allowance {
     fn full(rate: f64, now: Instant) -> Self {
-        Self { left: rate * BURST_SECONDS, at: now, callers: 0, told_at: None }
+        Self { left: rate * BURST_SECONDS, at: now, under_way: 0, callers: 0, told_at: None }
     }
 
     fn refill(&mut self, rate: f64, now: Instant) {
@@ -320,25 +353,31 @@ impl Allowance {
 
     fn is_full(&mut self, rate: f64, now: Instant) -> bool {
         self.refill(rate, now);
-        self.left >= rate * BURST_SECONDS
+        self.left >= rate * BURST_SECONDS && self.under_way == 0
     }
 
-    fn charge(&mut self, cost: f64, rate: f64, now: Instant) {
+    fn earn(&mut self, worth: f64, rate: f64, now: Instant) {
         self.refill(rate, now);
-        let most = rate * BURST_SECONDS;
-        self.left = (self.left - cost).clamp(-most, most);
+        self.left = (self.left + worth).min(rate * BURST_SECONDS);
+    }
+
+    fn charge(&mut self, cost: f64, most_owed: f64, rate: f64, now: Instant) {
+        self.refill(rate, now);
+        // What is owed already stays owed.
+        self.left = (self.left - cost).max(self.left.min(-most_owed));
     }
 
     fn hold(&mut self, rate: f64, now: Instant) -> Option<Held> {
         self.refill(rate, now);
-        if self.left >= 1.0 {
+        if self.left >= 1.0 && f64::from(self.under_way) < self.left * UNDER_WAY {
             return None;
         }
         let tell = self.told_at.is_none_or(|told_at| now >= told_at + WARN_EVERY);
         if tell {
             self.told_at = Some(now);
         }
-        Some(Held { wait: Duration::from_secs_f64((1.0 - self.left) / rate), tell })
+        let missing = (1.0 - self.left).max(0.0);
+        Some(Held { wait: Duration::from_secs_f64(missing / rate), tell })
     }
 }
 
@@ -360,7 +399,7 @@ mod tests {
             let caller = format!("made-up-{caller}");
             let passes = clients.new_key_at(from, &caller, || now).is_ok();
             if passes {
-                clients.ended_at(from, &caller, worth, now);
+                clients.ended_at(from, &caller, (worth, false), now);
             }
             passes
         };
@@ -384,43 +423,76 @@ mod tests {
     }
 
     #[test]
-    fn very_many_honest_callers_of_one_address_are_not_held_back_however_many_are_under_way() {
-        let (clients, from, now) = clients(1);
-        for caller in 0..20_000 {
-            assert_eq!(clients.new_key_at(from, &caller.to_string(), || now), Ok(()));
-        }
-        for caller in 0..20_000 {
-            clients.ended_at(from, &caller.to_string(), Worth::Good, now);
+    fn very_many_honest_callers_of_one_address_are_not_held_back() {
+        let (clients, from, now) = clients(100);
+        for crowd in (0..20_000).collect::<Vec<u32>>().chunks(2_000) {
+            for caller in crowd {
+                assert_eq!(clients.new_key_at(from, &caller.to_string(), || now), Ok(()), "{caller}");
+                assert!(clients.began_at(from, &caller.to_string(), || now));
+            }
+            for caller in crowd {
+                clients.ended_at(from, &caller.to_string(), (Worth::Good, true), now);
+            }
         }
         // One in two of the next new ones mistypes the password.
         for caller in 20_000..40_000_u32 {
             assert_eq!(clients.new_key_at(from, &caller.to_string(), || now), Ok(()));
             let worth = if caller % 2 == 0 { Worth::Good } else { Worth::Useless };
-            clients.ended_at(from, &caller.to_string(), worth, now);
+            clients.ended_at(from, &caller.to_string(), (worth, false), now);
         }
     }
 
     #[test]
     fn proven_callers_go_on_beside_a_sprayer_until_they_spray_themselves() {
         let (clients, from, now) = clients(1);
-        clients.ended_at(from, "alice", Worth::Good, now);
+        clients.ended_at(from, "alice", (Worth::Good, false), now);
         passed(&clients, from, 0..1_000, Worth::Useless, now);
         assert!(clients.new_key_at(from, "mallory", || now).is_err());
         for _ in 0..PROOF {
             assert_eq!(clients.new_key_at(from, "alice", || now), Ok(()));
-            clients.ended_at(from, "alice", Worth::Useless, now);
+            clients.ended_at(from, "alice", (Worth::Useless, false), now);
         }
         assert!(clients.new_key_at(from, "alice", || now).is_err(), "her proof is used up");
-        clients.ended_at(from, "alice", Worth::Good, now);
+        clients.ended_at(from, "alice", (Worth::Good, false), now);
         assert_eq!(clients.new_key_at(from, "alice", || now), Ok(()));
+    }
+
+    #[test]
+    fn who_starts_everything_before_the_first_has_ended_is_held_back_too() {
+        let (clients, from, now) = clients(5);
+        let started = |callers: std::ops::Range<u32>| {
+            callers.filter(|caller| {
+                let caller = caller.to_string();
+                clients.new_key_at(from, &caller, || now).is_ok() && clients.began_at(from, &caller, || now)
+            })
+        };
+        assert_eq!(started(0..1_000).count(), 100);
+        for caller in 0..100_u32 {
+            clients.ended_at(from, &caller.to_string(), (Worth::Unknown, true), now);
+        }
+        assert_eq!(started(1_000..2_000).count(), 0, "and pays for it");
+    }
+
+    #[test]
+    fn a_service_that_fails_uses_up_no_proof_and_nothing_is_owed_for_it() {
+        let (clients, from, now) = clients(5);
+        clients.ended_at(from, "alice", (Worth::Good, false), now);
+        for _ in 0..10_000 {
+            clients.ended_at(from, "alice", (Worth::Failed, false), now);
+            clients.ended_at(from, "alice", (Worth::Unknown, false), now);
+            clients.ended_at(from, "stranger", (Worth::Failed, false), now);
+        }
+        assert_eq!(clients.new_key_at(from, "alice", || now), Ok(()));
+        let wait = clients.new_key_at(from, "stranger", || now).unwrap_err();
+        assert!(wait <= Duration::from_millis(200), "{wait:?}");
     }
 
     #[test]
     fn a_proof_at_one_address_is_none_at_another() {
         let (clients, from, now) = clients(1);
-        clients.ended_at(client(2), "everybody", Worth::Good, now);
+        clients.ended_at(client(2), "everybody", (Worth::Good, false), now);
         for _ in 0..10 {
-            clients.ended_at(from, "everybody", Worth::Useless, now);
+            clients.ended_at(from, "everybody", (Worth::Useless, false), now);
         }
         assert!(clients.new_key_at(from, "everybody", || now).is_err());
     }
@@ -429,7 +501,7 @@ mod tests {
     fn nobody_owes_more_than_a_burst() {
         let (clients, from, now) = clients(5);
         for _ in 0..10_000 {
-            clients.ended_at(from, "cut-off", Worth::Unknown, now);
+            clients.ended_at(from, "cut-off", (Worth::Unknown, false), now);
         }
         let wait = clients.new_key_at(from, "next", || now).unwrap_err();
         assert!(wait <= Duration::from_secs(11), "{wait:?}");
@@ -442,7 +514,7 @@ mod tests {
         for caller in 0..10_000 {
             let caller = caller.to_string();
             assert_eq!(clients.new_key(client(1), &caller), Ok(()));
-            clients.ended(client(1), &caller, Worth::Useless);
+            clients.ended(client(1), &caller, Worth::Useless, false);
         }
         assert_eq!(clients.remembered(), (0, 0));
     }
@@ -450,13 +522,13 @@ mod tests {
     #[test]
     fn however_many_callers_and_addresses_somebody_makes_up_memory_is_bounded() {
         let (clients, from, now) = clients(100);
-        clients.ended_at(from, "alice", Worth::Good, now);
+        clients.ended_at(from, "alice", (Worth::Good, false), now);
         for caller in 0..200_000_u32 {
-            clients.ended_at(from, &caller.to_string(), Worth::Useless, now);
+            clients.ended_at(from, &caller.to_string(), (Worth::Useless, false), now);
         }
         assert_eq!(clients.remembered(), (1, 1), "made-up callers are not remembered");
         for address in 2..100_000 {
-            clients.ended_at(client(address), "x", Worth::Useless, now);
+            clients.ended_at(client(address), "x", (Worth::Useless, false), now);
         }
         assert!(clients.remembered().0 <= CLIENTS_MAX);
         let passed = passed(&clients, client(200_000), 0..2_000, Worth::Useless, now);
@@ -464,10 +536,10 @@ mod tests {
         assert!(clients.new_key_at(from, "mallory", || now).is_err(), "and lift no limit");
         assert_eq!(clients.new_key_at(from, "alice", || now), Ok(()));
         let later = now + Duration::from_secs(60);
-        clients.ended_at(client(200_000), "x", Worth::Useless, later);
+        clients.ended_at(client(200_000), "x", (Worth::Useless, false), later);
         assert!(clients.remembered().0 < CLIENTS_MAX, "who owes nothing any longer makes room");
         for caller in 0..200_000_u32 {
-            clients.ended_at(from, &caller.to_string(), Worth::Good, now);
+            clients.ended_at(from, &caller.to_string(), (Worth::Good, false), now);
         }
         assert!(clients.remembered().1 <= PROOFS_MAX);
     }

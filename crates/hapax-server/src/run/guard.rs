@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use hapax::http::{Client, Ended, Guard, LateTruth, NewKey, Problem, Refusal, Report, Route, Seen, Wait};
+use hapax::http::{Begun, Client, Ended, Guard, LateTruth, NewKey, Problem, Refusal, Report, Route, Seen, Wait};
 use hapax_core::address::{Address, Scope};
 use hapax_core::journal::{About, Journal, Note};
 use tokio_util::task::TaskTracker;
@@ -120,19 +120,21 @@ impl Guard for Doorkeeper {
         Ok(())
     }
 
-    fn began(&self, caller: &Scope, _client: Option<Client>) {
+    fn began(&self, caller: &Scope, client: Option<Client>) -> Begun {
         self.active.began(caller.as_str());
+        Begun(client.is_some_and(|client| self.clients.began(client, caller.as_str())).into())
     }
 
-    fn ended(&self, caller: &Scope, client: Option<Client>, how: Ended) {
+    fn ended(&self, caller: &Scope, client: Option<Client>, begun: Begun, how: Ended) {
         let unfinished = self.active.ended(caller.as_str(), how == Ended::Unknown);
         let Some(client) = client else { return };
         let worth = match how {
             Ended::Recorded(..400) => Worth::Good,
+            Ended::Recorded(..500) | Ended::TurnedAway => Worth::Useless,
             Ended::Unknown if unfinished <= FEW_UNFINISHED => Worth::Unknown,
-            Ended::Recorded(_) | Ended::Free | Ended::Unknown => Worth::Useless,
+            Ended::Recorded(_) | Ended::Free | Ended::Unknown => Worth::Failed,
         };
-        self.clients.ended(client, caller.as_str(), worth);
+        self.clients.ended(client, caller.as_str(), worth, begun != Begun::default());
     }
 
     fn store(&self) -> Result<Option<Report>, Wait> {

@@ -26,7 +26,7 @@ use crate::http::body::AnswerBody;
 use crate::http::capture::{self, Captured};
 use crate::http::client::Client;
 use crate::http::followed::{self, Watch, Watcher};
-use crate::http::guard::{Ended, LateTruth};
+use crate::http::guard::{Begun, Ended, LateTruth};
 use crate::http::layer::Shared;
 use crate::http::meaning::{self, Happened};
 use crate::http::refusal::{Problem, Refusal};
@@ -49,11 +49,20 @@ fn renewal_pause(lease_ms: u64) -> Duration {
     Duration::from_millis((lease_ms / 3).clamp(1, RENEWAL_MS_MAX))
 }
 
+/// What a failure leaves behind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Left {
+    /// For how long the key is kept; `None`: for the retention.
+    keep_ms: Option<u64>,
+    /// The service turned the caller away.
+    is_turned_away: bool,
+}
+
 /// How an attempt ended.
 #[derive(Debug)]
 pub(crate) enum End {
     Complete { outcome: Arc<Outcome>, labels: Vec<Label> },
-    Fail { error: String, retry_in_ms: u64, keep_ms: Option<u64> },
+    Fail { error: String, retry_in_ms: u64, left: Left },
     Doubt { error: String },
 }
 
@@ -69,8 +78,8 @@ impl End {
                 let outcome = Outcome { status: outcome.status, headers: Vec::new(), body: Recorded::NotKept };
                 Self::Complete { outcome: Arc::new(outcome), labels: Vec::new() }
             }
-            Self::Fail { error, retry_in_ms, keep_ms } if error != "failed" => {
-                Self::Fail { error: "failed".to_owned(), retry_in_ms: *retry_in_ms, keep_ms: *keep_ms }
+            Self::Fail { error, retry_in_ms, left } if error != "failed" => {
+                Self::Fail { error: "failed".to_owned(), retry_in_ms: *retry_in_ms, left: *left }
             }
             Self::Complete { .. } | Self::Fail { .. } => Self::Doubt { error: "not-recordable".to_owned() },
             Self::Doubt { error } if error != "doubtful" => Self::Doubt { error: "doubtful".to_owned() },
@@ -84,12 +93,13 @@ impl End {
 
     /// Provably nothing was done, for that reason; a retry may run at once.
     fn nothing_done(error: &str) -> Self {
-        Self::Fail { error: error.to_owned(), retry_in_ms: 0, keep_ms: None }
+        Self::Fail { error: error.to_owned(), retry_in_ms: 0, left: Left::default() }
     }
 
     fn for_guard(&self) -> Ended {
         match self {
             Self::Complete { outcome, .. } => Ended::Recorded(outcome.status),
+            Self::Fail { left, .. } if left.is_turned_away => Ended::TurnedAway,
             Self::Fail { .. } => Ended::Free,
             Self::Doubt { .. } => Ended::Unknown,
         }
@@ -102,6 +112,7 @@ pub(crate) struct Attempt<S> {
     route: Arc<Route>,
     at: Address,
     client: Option<Client>,
+    begun: Begun,
     attempt_id: AttemptId,
     attempt: u32,
     /// The record as it was last seen, so that the next event costs one round trip.
@@ -121,15 +132,16 @@ impl<S: Store + 'static> Attempt<S> {
     ) -> Arc<Self> {
         let (shared, route) = (Arc::clone(shared), Arc::clone(route));
         let attempt = reply.record().map_or(1, |record| record.attempt);
-        shared.settings().guard.began(at.scope(), client);
-        Arc::new(Self { shared, route, at, client, attempt_id, attempt, seen: Mutex::new(Some(reply.seen)) })
+        let begun = shared.settings().guard.began(at.scope(), client);
+        Arc::new(Self { shared, route, at, client, begun, attempt_id, attempt, seen: Mutex::new(Some(reply.seen)) })
     }
 
     /// Gives back a claim that may be in the store although nobody could prove it. Nothing was run for it and nothing will
     /// be, so the key is ready; without this it would be held by nobody, and unknown when the lease has lapsed.
     pub(crate) fn give_back(shared: &Arc<Shared<S>>, route: &Arc<Route>, at: Address, attempt_id: AttemptId) {
         let (tasks, shared, route) = (&shared.tasks, Arc::clone(shared), Arc::clone(route));
-        let attempt = Self { shared, route, at, client: None, attempt_id, attempt: 1, seen: Mutex::new(None) };
+        let (client, begun) = (None, Begun::default());
+        let attempt = Self { shared, route, at, client, begun, attempt_id, attempt: 1, seen: Mutex::new(None) };
         tasks.spawn(async move { attempt.keep_giving_back().await });
     }
 
@@ -188,7 +200,11 @@ impl<S: Store + 'static> Attempt<S> {
     ) -> Answered<B> {
         let happened = head.extensions.remove::<Happened>();
         let (then, why) = meaning::of(head.status, happened, &self.route);
-        let then = (then, meaning::keep_ms(head.status, happened, &self.route));
+        let left = Left {
+            keep_ms: meaning::keep_ms(head.status, happened, &self.route),
+            is_turned_away: meaning::turns_away(head.status, happened, &self.route),
+        };
+        let then = (then, left);
         let (body, whole) = match captured {
             Captured::Broken => return self.end_in_doubt("answer-cut-off", StatusCode::GATEWAY_TIMEOUT).await,
             Captured::Whole(bytes, trailers) => (AnswerBody::with_trailers(bytes.clone(), trailers), bytes),
@@ -209,11 +225,11 @@ impl<S: Store + 'static> Attempt<S> {
         &self,
         head: &http::response::Parts,
         whole: Option<&Bytes>,
-        (then, keep_ms): (Then, Option<u64>),
+        (then, left): (Then, Left),
         why: String,
     ) -> End {
         match then {
-            Then::Ready => End::Fail { error: why, retry_in_ms: meaning::retry_in_ms(&head.headers), keep_ms },
+            Then::Ready => End::Fail { error: why, retry_in_ms: meaning::retry_in_ms(&head.headers), left },
             Then::Unknown => End::Doubt { error: why },
             Then::Completed => End::Complete {
                 outcome: Arc::new(capture::outcome(head, whole, &self.route)),
@@ -297,7 +313,7 @@ impl<S: Store + 'static> Attempt<S> {
     /// Records the end. An error is what the client gets instead of the answer.
     async fn record(self: &Arc<Self>, end: End) -> Result<(), Refusal> {
         let is_answer = end.is_answer();
-        self.shared.settings().guard.ended(self.at.scope(), self.client, end.for_guard());
+        self.shared.settings().guard.ended(self.at.scope(), self.client, self.begun, end.for_guard());
         let mut end = end;
         match self.try_record_or_less(&mut end).await {
             Ok(answer) => {
@@ -351,8 +367,8 @@ impl<S: Store + 'static> Attempt<S> {
         let attempt_id = self.attempt_id;
         let event = match end {
             End::Complete { outcome, labels } => Event::Complete { attempt_id, outcome, labels },
-            End::Fail { error, retry_in_ms, keep_ms } => {
-                Event::Fail { attempt_id, error, retry_in_ms: *retry_in_ms, keep_ms: *keep_ms }
+            End::Fail { error, retry_in_ms, left } => {
+                Event::Fail { attempt_id, error, retry_in_ms: *retry_in_ms, keep_ms: left.keep_ms }
             }
             End::Doubt { error } => Event::Doubt { attempt_id, error, probe_in_ms: 0 },
         };

@@ -72,11 +72,17 @@ pub struct NewKey<'a> {
 pub enum Ended {
     /// With an answer that is kept, of this status.
     Recorded(u16),
-    /// Provably nothing was done; the key is free for another attempt.
+    /// With an answer that is not kept, because the caller was turned away: 401, 429 and the like.
+    TurnedAway,
+    /// The service failed, or was not reached: provably nothing was done, and the key is free for another attempt.
     Free,
     /// Nobody knows.
     Unknown,
 }
+
+/// What a guard wants to remember of an attempt until its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Begun(pub u8);
 
 /// Asked before a claim, told afterwards. Everything is allowed by default.
 pub trait Guard: Send + Sync + 'static {
@@ -114,11 +120,13 @@ pub trait Guard: Send + Sync + 'static {
         Ok(())
     }
 
-    /// An attempt of this caller begins to run.
-    fn began(&self, _caller: &Scope, _client: Option<Client>) {}
+    /// An attempt of this caller begins to run. What is said here is given back at its end.
+    fn began(&self, _caller: &Scope, _client: Option<Client>) -> Begun {
+        Begun::default()
+    }
 
     /// It has ended. Told once for each that began.
-    fn ended(&self, _caller: &Scope, _client: Option<Client>, _how: Ended) {}
+    fn ended(&self, _caller: &Scope, _client: Option<Client>, _begun: Begun, _how: Ended) {}
 
     /// Whether the store may be asked for a claim, and who wants to know whether it answered.
     ///

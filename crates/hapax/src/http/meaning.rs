@@ -50,8 +50,13 @@ pub(crate) fn of(status: StatusCode, happened: Option<Happened>, route: &Route) 
 /// How long the key is kept free for a next attempt, where the route says that an answer of that status is soon forgotten.
 /// `None`: for the retention.
 pub(crate) fn keep_ms(status: StatusCode, happened: Option<Happened>, route: &Route) -> Option<u64> {
-    let by_status = happened.is_none() && route.not_stored.contains(&status);
-    route.not_stored_retention.filter(|_| by_status).map(crate::http::route::millis)
+    let is_turned_away = turns_away(status, happened, route);
+    route.not_stored_retention.filter(|_| is_turned_away).map(crate::http::route::millis)
+}
+
+/// Whether the service turned the caller away, and nothing of that is kept.
+pub(crate) fn turns_away(status: StatusCode, happened: Option<Happened>, route: &Route) -> bool {
+    happened.is_none() && route.not_stored.contains(&status)
 }
 
 /// As much of a cause as a record keeps.

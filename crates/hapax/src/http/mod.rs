@@ -106,7 +106,7 @@ pub use capture::{REQUEST_LABEL, ROUTE_LABEL, outcome_of};
 pub use client::Client;
 pub use cors::Cors;
 pub use given_up::given_up;
-pub use guard::{Ended, Guard, LateTruth, NewKey, Open, Report, Seen, Wait};
+pub use guard::{Begun, Ended, Guard, LateTruth, NewKey, Open, Report, Seen, Wait};
 pub use hapax_core::address::Scope;
 pub use key::{IDEMPOTENCY_KEY, KeyFormat, KeyRules, KeySyntax};
 pub use layer::{IdempotencyLayer, Settings};

@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use crate::http::body::AnswerBody;
 use crate::http::client::Client;
-use crate::http::guard::{Ended, NewKey};
+use crate::http::guard::{Begun, Ended, NewKey};
 use crate::http::layer::{Settings, Shared, named};
 use crate::http::path::effective_method;
 use crate::http::route::{Route, Then};
@@ -96,6 +96,7 @@ where
 struct Claimed {
     at: hapax_core::address::Address,
     client: Option<Client>,
+    begun: Begun,
     attempt_id: AttemptId,
 }
 
@@ -125,11 +126,11 @@ async fn claim<S: Store + 'static>(shared: Arc<Shared<S>>, settings: Arc<Setting
     let outcome = claimed.as_ref().map_or("store-unavailable", outcome_of);
     observe::observed(outcome);
     tracing::info!(id = %at.id(), outcome, "observed");
-    let proceeds = claimed.is_ok_and(|reply| reply.answer == Answer::Proceed);
-    if proceeds {
-        settings.guard.began(at.scope(), client);
+    if !claimed.is_ok_and(|reply| reply.answer == Answer::Proceed) {
+        return None;
     }
-    proceeds.then_some(Claimed { at, client, attempt_id })
+    let begun = settings.guard.began(at.scope(), client);
+    Some(Claimed { at, client, begun, attempt_id })
 }
 
 /// What would have happened, in a word.
@@ -161,6 +162,7 @@ struct End {
     why: String,
     retry_in_ms: u64,
     keep_ms: Option<u64>,
+    is_turned_away: bool,
 }
 
 impl End {
@@ -168,18 +170,32 @@ impl End {
     fn of<B>(answer: Option<&Response<B>>, route: &Route) -> Self {
         let Some(answer) = answer else {
             let why = "service-error".to_owned();
-            return Self { status: 504, then: Then::Unknown, why, retry_in_ms: 0, keep_ms: None };
+            return Self {
+                status: 504,
+                then: Then::Unknown,
+                why,
+                retry_in_ms: 0,
+                keep_ms: None,
+                is_turned_away: false,
+            };
         };
         let (status, happened) = (answer.status(), answer.extensions().get().copied());
         let (then, why) = meaning::of(status, happened, route);
-        let keep_ms = meaning::keep_ms(status, happened, route);
-        Self { status: status.as_u16(), then, why, retry_in_ms: meaning::retry_in_ms(answer.headers()), keep_ms }
+        Self {
+            status: status.as_u16(),
+            then,
+            why,
+            retry_in_ms: meaning::retry_in_ms(answer.headers()),
+            keep_ms: meaning::keep_ms(status, happened, route),
+            is_turned_away: meaning::turns_away(status, happened, route),
+        }
     }
 
     /// What it is worth. An observed request whose outcome is unknown is recorded as completed, and is no case for people.
     fn for_guard(&self) -> Ended {
         match self.then {
             Then::Completed => Ended::Recorded(self.status),
+            Then::Ready if self.is_turned_away => Ended::TurnedAway,
             Then::Ready | Then::Unknown => Ended::Free,
         }
     }
@@ -190,9 +206,9 @@ async fn record<S: Store + 'static>(
     claimed: tokio::task::JoinHandle<Option<Claimed>>,
     end: End,
 ) {
-    let Ok(Some(Claimed { at, client, attempt_id })) = claimed.await else { return };
-    shared.settings().guard.ended(at.scope(), client, end.for_guard());
-    let End { status, then, why, retry_in_ms, keep_ms } = end;
+    let Ok(Some(Claimed { at, client, begun, attempt_id })) = claimed.await else { return };
+    shared.settings().guard.ended(at.scope(), client, begun, end.for_guard());
+    let End { status, then, why, retry_in_ms, keep_ms, .. } = end;
     let outcome = Arc::new(Outcome { status, headers: Vec::new(), body: Recorded::NotKept });
     let labels = if then == Then::Unknown { vec![doubtful()] } else { Vec::new() };
     let event = match then {
