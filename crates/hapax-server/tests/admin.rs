@@ -166,6 +166,28 @@ async fn readyz_says_ready_or_what_is_not() {
 }
 
 #[tokio::test]
+async fn other_machines_are_told_what_is_wrong_only_with_a_token() {
+    let checks = || Some(vec![Check::passed("clock", "steady"), Check::failed("store", "db-7 refused alice")]);
+    let plain = (503, "not ready: store\n".to_owned());
+    let verbose = (503, "[+] clock: steady\n[-] store: db-7 refused alice\nnot ready: store\n".to_owned());
+    let ask = async |state: State<Fixed, Nobody>, bind: &str, fields: &str| {
+        let answer = serve(state, bind).await.get("/readyz?verbose", fields).await;
+        (answer.status, answer.body)
+    };
+    let with_token = || {
+        let state = state(checks());
+        state.access.store(Arc::new(Access::new(false).with("board", Role::Viewer, "looks-only-1234567")));
+        state
+    };
+    assert_eq!(ask(state(checks()), "127.0.0.1:0", "").await, verbose);
+    assert_eq!(ask(with_token(), "127.0.0.1:0", "").await, verbose);
+    assert_eq!(ask(state(checks()), "0.0.0.0:0", "").await, plain, "nobody has a token");
+    assert_eq!(ask(with_token(), "0.0.0.0:0", "").await, plain);
+    let token = "Authorization: Bearer looks-only-1234567\r\n";
+    assert_eq!(ask(with_token(), "0.0.0.0:0", token).await, verbose);
+}
+
+#[tokio::test]
 async fn checks_that_hang_are_not_ready() {
     let admin = serve(state(None), "127.0.0.1:0").await;
     let answer = admin.get("/readyz?verbose=1", "").await;

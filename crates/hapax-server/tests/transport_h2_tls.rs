@@ -104,6 +104,32 @@ async fn two_lengths_are_refused_over_http2_even_when_they_agree() {
 }
 
 #[tokio::test]
+async fn what_http1_refuses_is_refused_over_http2() {
+    let ledger = Ledger::start().await;
+    let proxy = proxy(ledger.addr).await;
+    let mut sender = multiplexed(TcpStream::connect(proxy.addr).await.unwrap()).await;
+    for (method, target) in [("POST", "*"), ("GET", "*"), ("POST", "/caf\u{e9}"), ("POST", "/x?\u{e9}")] {
+        let mut uri = http::uri::Parts::default();
+        uri.scheme = Some(http::uri::Scheme::HTTP);
+        uri.authority = Some("shop".parse().unwrap());
+        uri.path_and_query = Some(target.parse().unwrap());
+        let request = Request::builder().method(method).uri(http::Uri::from_parts(uri).unwrap());
+        let refusal = sender.send_request(request.body(Full::from("hello")).unwrap()).await.unwrap();
+        assert_eq!(refusal.status(), 400, "{method} {target}");
+        assert!(text(refusal).await.contains("urn:hapax:problem:bad-framing"));
+    }
+    let mut octal = request(Method::POST, "hello");
+    octal.headers_mut().insert("content-length", "05".parse().unwrap());
+    assert_eq!(sender.send_request(octal).await.unwrap().status(), 400);
+    for method in ["TRACE", "Trace", "TRACK"] {
+        let refusal = sender.send_request(request(method.parse().unwrap(), "")).await.unwrap();
+        assert_eq!(refusal.status(), 405, "{method}");
+    }
+    assert!(ledger.seen().is_empty());
+    assert_eq!(sender.send_request(request(Method::OPTIONS, "")).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
 async fn cookies_on_lines_of_their_own_reach_an_http1_upstream_on_one() {
     let ledger = Ledger::start().await;
     let proxy = proxy(ledger.addr).await;

@@ -15,7 +15,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, response};
 
-use super::forwarding::{Sender, is_forwarding};
+use super::forwarding::{Sender, is_forwarding, is_said_by_proxies};
 use super::host::is_host;
 use super::problem::{self, Problem};
 
@@ -54,6 +54,10 @@ pub(super) fn arrive(parts: &mut Parts, sender: &Sender, relied_on: &ReliedOn) -
     if seen.underscore {
         remove_twins(&mut parts.headers, relied_on);
     }
+    if seen.said_by_proxies && !sender.is_trusted() {
+        let relied_on = relied_on.load();
+        retain(&mut parts.headers, |name| !is_said_by_proxies(name) || relied_on.contains(name));
+    }
     if seen.cookie {
         join_cookies(&mut parts.headers);
     }
@@ -74,6 +78,7 @@ struct Seen {
     of_one_connection: bool,
     not_forwarded: bool,
     forwarding: bool,
+    said_by_proxies: bool,
     cookie: bool,
     underscore: bool,
 }
@@ -85,6 +90,7 @@ impl Seen {
             seen.of_one_connection |= is_of_one_connection(name);
             seen.not_forwarded |= NOT_FORWARDED.contains(name);
             seen.forwarding |= is_forwarding(name);
+            seen.said_by_proxies |= is_said_by_proxies(name);
             seen.cookie |= *name == COOKIE;
             seen.underscore |= has_underscore(name);
         }
@@ -112,7 +118,8 @@ fn is_twin(name: &HeaderName, relied_on: &[HeaderName]) -> bool {
         return false;
     }
     GONE_BY.contains(&text.as_str())
-        || HeaderName::try_from(text).is_ok_and(|meant| is_protected(&meant) || NOT_FORWARDED.contains(&meant))
+        || HeaderName::try_from(text)
+            .is_ok_and(|meant| is_protected(&meant) || NOT_FORWARDED.contains(&meant) || is_said_by_proxies(&meant))
 }
 
 /// What requests are told apart, protected and framed by, beside what nobody can have removed.
@@ -136,6 +143,7 @@ pub(super) fn arrive_late(trailers: &mut HeaderMap, relied_on: &ReliedOn) {
     let is_settled = |name: &HeaderName| {
         is_of_one_connection(name)
             || is_forwarding(name)
+            || is_said_by_proxies(name)
             || is_protected(name)
             || NOT_FORWARDED.contains(name)
             || NOT_LATE.contains(name)

@@ -23,9 +23,10 @@ pub mod problem;
 pub mod tls;
 pub mod upstream;
 
+pub(crate) mod host;
+
 mod forwarding;
 mod framing;
-mod host;
 
 use std::net::SocketAddr;
 

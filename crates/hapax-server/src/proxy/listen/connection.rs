@@ -33,6 +33,7 @@ use crate::admin::metrics::REFUSED;
 use crate::logs::RequestId;
 use crate::proxy::body::Patience;
 use crate::proxy::forwarding::Sender;
+use crate::proxy::framing;
 use crate::proxy::headers::{self, Wish};
 use crate::proxy::problem::{self, Problem};
 use crate::proxy::{Body, Peer};
@@ -333,9 +334,11 @@ impl Context {
         if parts.method == Method::CONNECT {
             return Err(problem::NO_TUNNELS);
         }
-        // By HTTP/1 it was never let through.
-        if self.protocol == Protocol::Http2 && parts.headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
-            return Err(problem::LENGTH_TWICE);
+        if is_trace(&parts.method) {
+            return Err(problem::NO_TRACE);
+        }
+        if self.protocol == Protocol::Http2 {
+            check_as_http1(&parts)?;
         }
         if parts.headers.len() > options.fields_max {
             return Err(problem::HEAD_TOO_LARGE);
@@ -368,6 +371,29 @@ impl Context {
             response.headers_mut().insert(CONNECTION, CLOSE);
         }
         response
+    }
+}
+
+/// TRACE, and what IIS calls it; in any case, as several servers take it.
+fn is_trace(method: &Method) -> bool {
+    method.as_str().eq_ignore_ascii_case("TRACE") || method.as_str().eq_ignore_ascii_case("TRACK")
+}
+
+/// What by HTTP/1 is never let through.
+fn check_as_http1(parts: &http::request::Parts) -> Result<(), Problem> {
+    let mut lengths = parts.headers.get_all(CONTENT_LENGTH).iter();
+    if lengths.next().is_some_and(|length| framing::has_leading_zero(length.as_bytes())) {
+        return Err(problem::LENGTH_WITH_ZERO);
+    }
+    if lengths.next().is_some() {
+        return Err(problem::LENGTH_TWICE);
+    }
+    let target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).as_bytes();
+    let is_clean = target.iter().all(u8::is_ascii_graphic);
+    if is_clean && framing::is_target(target, parts.method == Method::OPTIONS) {
+        Ok(())
+    } else {
+        Err(framing::BAD_TARGET)
     }
 }
 
