@@ -17,7 +17,7 @@ use tower_service::Service;
 
 use crate::http::body::AnswerBody;
 use crate::http::layer::{Settings, Shared, named};
-use crate::http::path::effective_method;
+use crate::http::path::compared_method;
 use crate::http::route::{Route, Then};
 use crate::http::service::{self, Asked};
 use crate::http::settle::{self, Call};
@@ -99,9 +99,9 @@ struct Claimed {
 async fn claim<S: Store + 'static>(shared: Arc<Shared<S>>, settings: Arc<Settings>, call: Call) -> Option<Claimed> {
     let at = settle::address_in(&SPACE, &shared.scheme, &call);
     let attempt_id = AttemptId::from_bytes(tokens::random());
-    let method = effective_method(&call.parts.method, &call.parts.headers);
+    let method = compared_method(&call.parts.method, &call.parts.headers);
     let fields = read_request::fields(&call.parts);
-    let compared = read_request::compared(&call.parts, method.as_str(), &fields, &call.body);
+    let compared = read_request::compared(&call.parts, &method, &fields, &call.body);
     let fingerprints = Fingerprinter::new(compared, &call.route.recipe, &settings.fingerprint_keys).ok()?;
     // Nothing hangs on an observed key: one whose request was lost is forgotten, and never a case for people.
     let frozen = call.route.policy;

@@ -75,18 +75,39 @@ impl Pattern {
     /// not count, as it does not at the end of a pattern.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
-        let without_slash = || path.strip_suffix('/').filter(|rest| !rest.is_empty());
-        self.describes(path) || without_slash().is_some_and(|path| self.describes(path))
+        self.matches_by(path, |literal, part| literal == part)
     }
 
-    fn describes(&self, path: &str) -> bool {
+    /// The same, whatever the case of its letters: several frameworks do not look at it.
+    #[must_use]
+    pub(crate) fn matches_in_any_case(&self, path: &str) -> bool {
+        self.matches_by(path, str::eq_ignore_ascii_case)
+    }
+
+    /// Whether a segment has a capital letter.
+    pub(crate) fn has_capitals(&self) -> bool {
+        let has_one = |part: &String| part.bytes().any(|byte| byte.is_ascii_uppercase());
+        self.segments.iter().any(|segment| matches!(segment, Segment::Literal(part) if has_one(part)))
+    }
+
+    /// Whether it describes one path only.
+    pub(crate) fn is_literal(&self) -> bool {
+        self.segments.iter().all(|segment| matches!(segment, Segment::Literal(_)))
+    }
+
+    fn matches_by(&self, path: &str, is_same: impl Fn(&str, &str) -> bool) -> bool {
+        let without_slash = || path.strip_suffix('/').filter(|rest| !rest.is_empty());
+        self.describes(path, &is_same) || without_slash().is_some_and(|path| self.describes(path, &is_same))
+    }
+
+    fn describes(&self, path: &str, is_same: &impl Fn(&str, &str) -> bool) -> bool {
         let Some(path) = path.strip_prefix('/') else { return false };
         let mut parts = path.split('/');
         for segment in &self.segments {
             match (segment, parts.next()) {
                 (Segment::Rest, Some(_)) => return true,
                 (Segment::Name, Some(part)) if !part.is_empty() => {}
-                (Segment::Literal(literal), Some(part)) if literal == part => {}
+                (Segment::Literal(literal), Some(part)) if is_same(literal, part) => {}
                 _ => return false,
             }
         }

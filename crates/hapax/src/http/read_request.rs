@@ -12,7 +12,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 use crate::clock;
-use crate::http::path::uri_that_counts;
+use crate::http::path::{compared_path, uri_that_counts};
 use crate::http::pieces::Pieces;
 use crate::http::refusal::{Problem, Refusal};
 use crate::http::route::{RequestAge, millis};
@@ -158,6 +158,8 @@ fn moment_ms(text: &str) -> Option<u64> {
 /// The fields of a request that can be compared.
 pub(crate) struct Fields<'a> {
     authority: Cow<'a, str>,
+    /// The path, and what else a field calls the path.
+    path: Cow<'a, str>,
     /// Those that a recipe may name.
     all: Vec<(&'a str, &'a [u8])>,
     content_type: Option<Cow<'a, [u8]>>,
@@ -170,6 +172,7 @@ pub(crate) fn fields(parts: &Parts) -> Fields<'_> {
     let headers = &parts.headers;
     Fields {
         authority: authority(parts),
+        path: compared_path(uri_that_counts(&parts.uri, &parts.extensions).path(), headers),
         all: headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect(),
         content_type: joined(headers, &CONTENT_TYPE),
         content_encoding: joined(headers, &CONTENT_ENCODING),
@@ -227,7 +230,7 @@ pub(crate) fn compared<'a>(parts: &'a Parts, method: &'a str, fields: &'a Fields
         content_encoding: fields.content_encoding.as_deref(),
         if_match: fields.if_match.as_deref(),
         headers: &fields.all,
-        ..Compared::new(method, uri.path(), body)
+        ..Compared::new(method, &fields.path, body)
     }
 }
 
