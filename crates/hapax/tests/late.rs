@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::body::Body;
 use common::{Fickle, Got, Work, app, layer, request, send};
 use hapax::fence::Fence;
-use hapax::http::{Guard, IdempotencyLayer, LabelSource, LateTruth, Pattern, RequestId, Route};
+use hapax::http::{Guard, IdempotencyLayer, LabelSource, LateTruth, Pattern, RequestId, Route, SendBefore};
 use hapax::{lapse, reap};
 use hapax_core::address::{Address, Id};
 use hapax_core::clock::Timestamp;
@@ -220,6 +220,35 @@ async fn a_slow_store_alone_is_no_reason_to_give_up() {
     let (store, work) = (Fickle::default(), Work::default());
     *store.pause_next.lock().unwrap() = Some(Duration::from_millis(LEASE_MS / 3));
     assert_eq!(send(&app(&work, layer(&store)), request("/pay", "k-1")).await.status, 201);
+}
+
+/// Tells, when it is let go, whether it may still begin.
+fn looks_again(work: &Work, layer: IdempotencyLayer<Fickle>) -> axum::Router {
+    let work = work.clone();
+    let look = move |request: Request<Body>| async move {
+        work.begun.add_permits(1);
+        work.gate.acquire().await.unwrap().forget();
+        let before = request.extensions().get::<SendBefore>().unwrap();
+        if before.is_over() { "over" } else { "begins" }
+    };
+    axum::Router::new().route("/pay", axum::routing::post(look)).layer(layer)
+}
+
+#[tokio::test]
+async fn a_handler_may_begin_as_long_as_its_lease_is_renewed_and_no_longer() {
+    let lease = Duration::from_secs(1);
+    for (is_renewed, said) in [(true, "begins"), (false, "over")] {
+        let (store, work) = (Fickle::default(), Work::held());
+        let layer = layer(&store).with_default_route(Route::new().with_lease(lease));
+        let service = looks_again(&work, layer);
+        let first = tokio::spawn(async move { send(&service, request("/pay", "k-1")).await });
+        work.has_begun().await;
+        store.down.store(!is_renewed, Ordering::SeqCst);
+        tokio::time::sleep(lease * 3 / 2).await;
+        store.down.store(false, Ordering::SeqCst);
+        work.let_go();
+        assert_eq!(first.await.unwrap().body, said);
+    }
 }
 
 fn labels(stored: &Stored) -> Vec<(&str, &str)> {

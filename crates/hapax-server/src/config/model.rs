@@ -113,7 +113,7 @@ pub struct Cors {
 pub struct Upstream {
     /// Scheme, host and port.
     pub to: Uri,
-    /// How long a connection may take, TLS included.
+    /// How long a connection may take, TLS included; over HTTP/2, a connection and a free stream on it.
     pub connect_timeout: Duration,
     /// How long a whole answer may take.
     pub answer_timeout: Duration,

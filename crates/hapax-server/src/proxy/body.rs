@@ -123,6 +123,20 @@ impl Body {
         matches!(self.kind, Kind::Whole(_))
     }
 
+    /// All of it, where it is here.
+    pub(super) fn into_whole(self) -> Result<Bytes, Self> {
+        match self.kind {
+            Kind::Empty => Ok(Bytes::new()),
+            Kind::Whole(bytes) => Ok(bytes),
+            _ => Err(self),
+        }
+    }
+
+    /// What an HTTP/2 upstream is sending.
+    pub(super) fn streamed(body: impl HttpBody<Data = Bytes, Error = BodyError> + Send + 'static) -> Self {
+        Self { kind: Kind::Boxed(Box::pin(body)) }
+    }
+
     pub(super) fn answer(answer: Box<Answer>) -> Self {
         Self { kind: Kind::Answer(answer) }
     }
@@ -207,8 +221,6 @@ pub(super) enum Patience {
     Endless,
     /// This long without any progress.
     WithoutProgress(Duration),
-    /// Until then, for all of it.
-    Until(Instant),
 }
 
 impl Patience {
@@ -216,7 +228,6 @@ impl Patience {
         match self {
             Patience::Endless => None,
             Patience::WithoutProgress(limit) => Some(Instant::now() + limit),
-            Patience::Until(deadline) => Some(deadline),
         }
     }
 }

@@ -30,7 +30,8 @@ use crate::http::layer::Shared;
 use crate::http::meaning::{self, Happened};
 use crate::http::refusal::{Problem, Refusal};
 use crate::http::route::{Route, Then};
-use crate::observe;
+use crate::http::send_before::SendBefore;
+use crate::{clock, observe};
 
 /// Pauses between tries to record an end.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -89,6 +90,8 @@ pub(crate) struct Attempt<S> {
     at: Address,
     attempt_id: AttemptId,
     attempt: u32,
+    /// Until when the work may begin; lengthened by renewals.
+    before: SendBefore,
     /// The record as it was last seen, so that the next event costs one round trip.
     seen: Mutex<Option<Seen>>,
 }
@@ -103,17 +106,19 @@ impl<S: Store + 'static> Attempt<S> {
         at: Address,
         attempt_id: AttemptId,
         reply: Reply,
+        before: SendBefore,
     ) -> Arc<Self> {
         let (shared, route) = (Arc::clone(shared), Arc::clone(route));
         let attempt = reply.record().map_or(1, |record| record.attempt);
-        Arc::new(Self { shared, route, at, attempt_id, attempt, seen: Mutex::new(Some(reply.seen)) })
+        Arc::new(Self { shared, route, at, attempt_id, attempt, before, seen: Mutex::new(Some(reply.seen)) })
     }
 
     /// Gives back a claim that may be in the store although nobody could prove it. Nothing was run for it and nothing will
     /// be, so the key is ready; without this it would be held by nobody, and unknown when the lease has lapsed.
     pub(crate) fn give_back(shared: &Arc<Shared<S>>, route: &Arc<Route>, at: Address, attempt_id: AttemptId) {
         let (tasks, shared, route) = (&shared.tasks, Arc::clone(shared), Arc::clone(route));
-        let attempt = Self { shared, route, at, attempt_id, attempt: 1, seen: Mutex::new(None) };
+        let before = SendBefore::after(Duration::ZERO);
+        let attempt = Self { shared, route, at, attempt_id, attempt: 1, before, seen: Mutex::new(None) };
         tasks.spawn(async move { attempt.keep_giving_back().await });
     }
 
@@ -264,11 +269,18 @@ impl<S: Store + 'static> Attempt<S> {
 
     /// A failure is no reason to stop: the work goes on, and its end counts even after the lease has lapsed.
     async fn renew(&self) {
+        let asked_ms = clock::boot_ms();
         match self.apply(&Event::Renew { attempt_id: self.attempt_id }).await {
-            Ok(Answer::Done) => {}
+            Ok(Answer::Done) => self.before.renew(asked_ms, self.lease_ms()),
             Ok(answer) => tracing::warn!(id = %self.at.id(), ?answer, "the lease could not be renewed"),
             Err(error) => tracing::warn!(id = %self.at.id(), %error, "the lease could not be renewed"),
         }
+    }
+
+    /// The length of the lease, as the record has it.
+    fn lease_ms(&self) -> u64 {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.as_ref().and_then(|seen| seen.stored.as_ref()).map_or(0, |stored| stored.record.policy.lease_ms)
     }
 
     /// Records the end. An error is what the client gets instead of the answer.

@@ -37,6 +37,9 @@
 //! becomes unknown, or runs again where the route says so. Hand such work to `tokio::task::spawn_blocking`, or give the route
 //! a longer lease ([`Route::with_lease`]).
 //!
+//! The lease is looked at before the handler is called. One that prepares for long before it acts, or may sleep in between
+//! (a stopped process, a host that is suspended), looks at [`SendBefore`] again directly before it acts.
+//!
 //! # Example
 //!
 //! ```
@@ -96,6 +99,7 @@ mod refusal;
 mod replay;
 mod route;
 mod scope;
+mod send_before;
 mod service;
 mod settle;
 mod strictest;
@@ -117,6 +121,7 @@ pub use refusal::{BodyUnread, Problem, Refusal, Refused};
 pub use replay::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
 pub use route::{InFlight, KeyPer, LabelSource, Mode, RequestAge, Route, Routes, Then};
 pub use scope::{Asked, NoScope, Scopes, single_tenant};
+pub use send_before::SendBefore;
 pub use service::Idempotency;
 pub use settle::IDEMPOTENCY_ATTEMPT;
 

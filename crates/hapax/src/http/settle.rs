@@ -26,13 +26,14 @@ use crate::http::body::AnswerBody;
 use crate::http::capture;
 use crate::http::guard::{Seen as Saw, Wait};
 use crate::http::layer::{Settings, Shared};
-use crate::http::path::{effective_method, resolved, uri_that_counts};
+use crate::http::path::{compared_method, effective_method, resolved, uri_that_counts};
 use crate::http::refusal::{Problem, Refusal, seconds};
 use crate::http::route::{InFlight, KeyPer, Route};
+use crate::http::send_before::SendBefore;
 use crate::http::service::refusal_of;
 use crate::http::{RequestId, read_request, replay};
-use crate::observe;
 use crate::tokens;
+use crate::{clock, observe};
 
 /// The field that tells the service behind which attempt this is. It only grows: a fencing token.
 pub const IDEMPOTENCY_ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
@@ -119,7 +120,7 @@ where
     let attempt_id = AttemptId::from_bytes(tokens::random());
     hapax_core::failpoint!(async "before-claim");
     // The lease begins when the store stamps the claim, which is not before this.
-    let begun = Instant::now();
+    let (begun, begun_ms) = (Instant::now(), clock::boot_ms());
     let reply = match claim(&shared, &settings, &call, &at, attempt_id).await {
         Ok(reply) => reply,
         Err(refusal) => return Step::Refuse(refusal),
@@ -127,7 +128,9 @@ where
     count(&reply, &settings, &call.route, &at);
     match reply.answer {
         // In a box, so that a replay does not pay for the room that work takes.
-        Answer::Proceed => Box::pin(run(&shared, call, at, Claimed { attempt_id, reply, begun }, inner)).await,
+        Answer::Proceed => {
+            Box::pin(run(&shared, call, at, Claimed { attempt_id, reply, begun, begun_ms }, inner)).await
+        }
         Answer::Replay => {
             replay_if_allowed(&settings, call.route.replay_check.then_some(&call.parts), &at, &reply.seen).await
         }
@@ -156,9 +159,9 @@ async fn claim<S: Store + 'static>(
     let turn =
         guard.store().map_err(|wait| store_unavailable("the store has failed several times").with_retry_after(wait))?;
     let at_hand = shared.answers.find(at, Instant::now(), settings.answers_at_hand);
-    let method = effective_method(&call.parts.method, &call.parts.headers);
+    let method = compared_method(&call.parts.method, &call.parts.headers);
     let fields = read_request::fields(&call.parts);
-    let compared = read_request::compared(&call.parts, method.as_str(), &fields, &call.body);
+    let compared = read_request::compared(&call.parts, &method, &fields, &call.body);
     let fingerprints = Fingerprinter::new(compared, &route.recipe, &settings.fingerprint_keys)
         .map_err(|error| store_unavailable(&error.to_string()))?;
     let request_id = call.parts.extensions.get::<RequestId>().map(|id| &*id.0);
@@ -330,6 +333,8 @@ struct Claimed {
     reply: Reply,
     /// When the claim was begun.
     begun: Instant,
+    /// The same by the boot clock, which goes on while the host is asleep.
+    begun_ms: u64,
 }
 
 async fn run<S, I, ReqBody, ResBody>(
@@ -347,18 +352,20 @@ where
 {
     hapax_core::failpoint!(async "claim-durable");
     let Call { mut parts, body, route, .. } = call;
-    let Claimed { attempt_id, reply, begun } = claimed;
+    let Claimed { attempt_id, reply, begun, begun_ms } = claimed;
     let (attempt, checkpoint) = reply.record().map_or((1, None), |record| (record.attempt, record.checkpoint.clone()));
     parts.headers.insert(IDEMPOTENCY_ATTEMPT, HeaderValue::from(attempt));
     // What is recorded must be what every retry can read.
     parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     parts.extensions.insert(Claim::new(at.clone(), attempt, checkpoint));
+    let lease_ms = reply.record().map_or(0, |record| record.policy.lease_ms);
+    let before = SendBefore::of_lease(begun_ms, lease_ms);
+    parts.extensions.insert(before.clone());
     let request = Request::from_parts(parts, ReqBody::from(body));
-    let lease = Duration::from_millis(reply.record().map_or(0, |record| record.policy.lease_ms));
-    let attempt = Attempt::new(shared, &route, at, attempt_id, reply);
+    let attempt = Attempt::new(shared, &route, at, attempt_id, reply, before.clone());
     // A process that was paused must not send what others may have taken for lost. Half a lease, so that the first
-    // renewal still comes in time.
-    if begun.elapsed() >= lease / 2 {
+    // renewal still comes in time. Whoever sends looks again, directly before the first byte: see `send_before`.
+    if begun.elapsed() >= Duration::from_millis(lease_ms) / 2 || before.is_over() {
         return Step::Refuse(attempt.give_up().await);
     }
     // A panic before the first await is one in the middle, too.

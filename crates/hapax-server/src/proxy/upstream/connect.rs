@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use rustls::CertificateError;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -17,20 +17,20 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::exchange::Connection;
+use super::link::Link;
 use super::reread::Reread;
 use super::wire::{Socket, Wire};
 use super::{Target, UpstreamOptions};
-use crate::proxy::Body;
 
 /// A larger head of an answer is not read. More than a record holds: such an answer is passed on, if not kept.
-const HEAD_BYTES_MAX: usize = hapax_core::limits::HEADER_BYTES_MAX + 32 * 1024;
+pub(super) const HEAD_BYTES_MAX: usize = hapax_core::limits::HEADER_BYTES_MAX + 32 * 1024;
 /// hyper's buffer for reading; more than the largest head.
 const READ_BUFFER_BYTES_MAX: usize = 128 * 1024;
 
 /// What was connected.
 pub(super) enum Connected {
     Http1(Box<Connection>),
-    Http2(http2::SendRequest<Body>),
+    Http2(Arc<Link>),
 }
 
 /// In the clear, or encrypted.
@@ -149,16 +149,7 @@ pub(super) fn reader() -> http1::Builder {
 }
 
 async fn multiplexed(stream: Stream) -> Result<Connected, &'static str> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder.timer(TokioTimer::new()).adaptive_window(true);
-    builder.max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX));
-    let begun = builder.handshake(TokioIo::new(stream)).await;
-    let (sender, driver) = begun.map_err(|_| "the HTTP/2 connection did not begin")?;
-    tokio::spawn(async move {
-        // Every request on it is told of its own failure.
-        let _ = driver.await;
-    });
-    Ok(Connected::Http2(sender))
+    Link::begin(stream).await.map(Connected::Http2)
 }
 
 impl AsyncRead for Stream {

@@ -57,8 +57,11 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection for the next request.
+    /// Keeps a connection for the next request; not where none is to wait.
     pub(super) fn put(self: &Arc<Self>, connection: Box<Connection>) {
+        if self.idle_timeout.is_zero() {
+            return;
+        }
         if !self.swept.load(Ordering::Relaxed) && !self.swept.swap(true, Ordering::Relaxed) {
             tokio::spawn(sweep(Arc::downgrade(self), self.idle_timeout));
         }
