@@ -3,16 +3,19 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
+mod node;
 mod proxied;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use h2::Reason;
 use h2::server::{Connection, SendResponse};
 use hapax_server::proxy::{Body, Failure, Upstream, UpstreamOptions};
+use hapax_testkit::hapax::Hapax;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use proxied::{SOON, Wire, scripted};
@@ -186,6 +189,56 @@ async fn requests_take_turns_when_there_are_fewer_streams_than_callers() {
     let running = (0..200).map(|at| send(&upstream, format!("/{at}"))).collect();
     assert_eq!(outcomes(running).await, (0, 0, 200));
     assert!(most.load(Ordering::SeqCst) <= 3, "{most:?}");
+}
+
+/// The running binary: whose key is free and whose is unknown is what the upstream says, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_twelve_keys_exactly_those_that_reached_the_upstream_are_unknown() {
+    let (reached, answers) = (Arc::new(Mutex::new(BTreeSet::new())), Arc::new(AtomicBool::new(true)));
+    let (noted, does_answer) = (Arc::clone(&reached), Arc::clone(&answers));
+    let addr = scripted(move |wire| {
+        let (noted, does_answer) = (Arc::clone(&noted), Arc::clone(&does_answer));
+        async move {
+            let mut builder = h2::server::Builder::new();
+            let mut connection = builder.max_concurrent_streams(2).handshake::<_, Bytes>(wire.stream).await.unwrap();
+            let mut held = Vec::new();
+            while let Some(Ok((request, mut answer))) = connection.accept().await {
+                let key = request.headers()["idempotency-key"].to_str().unwrap().to_owned();
+                if does_answer.load(Ordering::SeqCst) {
+                    answer.send_response(Response::builder().status(201).body(()).unwrap(), true).unwrap();
+                } else {
+                    noted.lock().unwrap().insert(key);
+                    held.push((request, answer));
+                }
+            }
+        }
+    })
+    .await;
+    let config = "[upstream]\nh2c = true\nconnect_timeout = \"1s\"\nanswer_timeout = \"2s\"\n";
+    let hapax = Hapax::builder(env!("CARGO_BIN_EXE_hapax")).with_upstream(&format!("http://{addr}"));
+    let hapax = tokio::task::spawn_blocking(|| hapax.with_config(config).start()).await.unwrap();
+    let address = hapax.address();
+    let pay = move |key: String| tokio::task::spawn_blocking(move || node::refused(&node::pay(&key).send(address)));
+    assert_eq!(pay("before".to_owned()).await.unwrap().0, 201);
+    answers.store(false, Ordering::SeqCst);
+    let keys: Vec<String> = (0..12).map(|at| format!("key-{at}")).collect();
+    let running: Vec<_> = keys.iter().map(|key| (key.clone(), pay(key.clone()))).collect();
+    let mut first = BTreeMap::new();
+    for (key, run) in running {
+        first.insert(key, run.await.unwrap());
+    }
+    answers.store(true, Ordering::SeqCst);
+    let reached = reached.lock().unwrap().clone();
+    assert_eq!(reached.len(), 2, "{first:?}");
+    for key in keys {
+        let (expected, then) = if reached.contains(&key) {
+            ((504, "outcome-unknown"), (409, "outcome-unknown"))
+        } else {
+            ((502, "upstream-unreachable"), (201, ""))
+        };
+        assert_eq!(first[&key], (expected.0, expected.1.to_owned()), "{key}");
+        assert_eq!(pay(key.clone()).await.unwrap(), (then.0, then.1.to_owned()), "{key}: a retry");
+    }
 }
 
 /// SETTINGS with that limit of streams.
