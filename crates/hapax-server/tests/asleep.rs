@@ -11,8 +11,10 @@ mod node;
 use std::time::Duration;
 
 use hapax_testkit::hapax::Hapax;
-use hapax_testkit::ledger::Ledger;
-use hapax_testkit::wait::until;
+use hapax_testkit::ledger::{Behaviour, Ledger};
+use hapax_testkit::needs_postgres;
+use hapax_testkit::postgres::Server;
+use hapax_testkit::wait::{pass, until};
 use node::{builder, pay, refused};
 
 /// A lapse is a licence to run again here, so that the other node needs no probe.
@@ -76,4 +78,64 @@ fn a_node_that_slept_before_its_first_byte_sends_nothing_on_a_pooled_connection(
     two.sleep_through("k");
     // One of each node; the sleeper did not need a second.
     assert_eq!(two.ledger.connections() - before, 2);
+}
+
+/// What had been sent before the stop is found out by the probe, and what had not runs on the other node after a second.
+const PROBED: &str = r#"
+[upstream]
+answer_timeout = "1s"
+
+[background]
+sweep_every = "200ms"
+reconcile_every = "200ms"
+
+[defaults]
+lease = "1s"
+
+[[route]]
+path = "/payments"
+settle_after = "1s"
+probe = { get = "/look-up?scope={scope}&key={key}", timeout = "1s" }
+"#;
+
+/// How many bursts; more of them look longer for the moment that hurts.
+const ROUNDS: &str = "HAPAX_BURST_ROUNDS";
+const BURST: usize = 60;
+const STOP_AFTER_MS_MAX: u64 = 40;
+
+/// On PostgreSQL, since a process that is stopped inside a transaction of SQLite's holds up everybody.
+#[test]
+fn a_burst_that_is_stopped_at_any_moment_runs_nothing_twice() {
+    needs_postgres!();
+    let rounds = std::env::var(ROUNDS).ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1);
+    let seed = u64::from(std::process::id());
+    let database = Server::shared().fresh_database();
+    let ledger = Ledger::start();
+    ledger.on("/look-up", Behaviour::LookUp(Box::new(Behaviour::Echo)));
+    let node = || builder(&ledger, Some(&database)).with_config(PROBED).start();
+    let (mut sleeper, other) = (node(), node());
+    for round in 0..rounds {
+        let stop_after_ms = (seed.wrapping_mul(31) + round * 7) % (STOP_AFTER_MS_MAX + 1);
+        let keys: Vec<String> = (0..BURST).map(|at| format!("k-{round}-{at}")).collect();
+        let send = |address, key: &str| {
+            let request = pay(key);
+            std::thread::spawn(move || request.try_send(address).map(|answer| answer.status))
+        };
+        let first: Vec<_> = keys.iter().map(|key| send(sleeper.address(), key)).collect();
+        pass(Duration::from_millis(stop_after_ms));
+        sleeper.signal("STOP");
+        until("the other node has carried everything out", PATIENCE, || {
+            let asked: Vec<_> = keys.iter().map(|key| send(other.address(), key)).collect();
+            asked.into_iter().all(|asked| asked.join().unwrap().is_ok_and(|status| status < 300))
+        });
+        sleeper.signal("CONT");
+        for first in first {
+            // Whatever it was told: the ledger is the judge.
+            let _ = first.join().unwrap();
+        }
+        for key in &keys {
+            let runs = ledger.executions(key).len();
+            assert_eq!(runs, 1, "{key}, stopped after {stop_after_ms} ms, seed {seed}, round {round}");
+        }
+    }
 }

@@ -102,6 +102,7 @@ mod scope;
 mod send_before;
 mod service;
 mod settle;
+mod spellings;
 mod strictest;
 mod wait;
 
