@@ -8,7 +8,7 @@ mod node;
 use std::time::Duration;
 
 use hapax_testkit::ledger::{Answer, Behaviour};
-use hapax_testkit::raw_http::{Conn, request};
+use hapax_testkit::raw_http::{Conn, Response, request};
 use hapax_testkit::wait::until;
 use node::{Kept, on_both_stores, pay, refused, start, start_with, unkeyed};
 
@@ -108,15 +108,26 @@ fn no_usable_caller_identity(kept: Kept) {
     let node = start(kept);
     let anonymous = request("POST", "/payments").header("Idempotency-Key", "k").body("{}");
     let response = node.send(&anonymous);
-    assert_eq!(refused(&response), (400, "scope-missing".into()));
-    let detail = response.json()["detail"].as_str().unwrap().to_owned();
-    assert!(detail.contains("anonymous"), "{detail}");
+    assert_eq!(refused(&response), (401, "scope-missing".into()));
+    assert_eq!(response.header("www-authenticate"), Some("Bearer realm=\"api\""));
+    let speaks_to_operators = |response: &Response| {
+        let text = response.text();
+        ["configure", "anonymous", "scope =", "\"jwt\"", "\"ask\""].into_iter().any(|word| text.contains(word))
+    };
+    assert!(!speaks_to_operators(&response), "{}", response.text());
+    node.hapax.line_with("anonymous = true where the upstream does not tell callers apart");
     let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.AAAA";
     let token =
         request("POST", "/payments").header("Idempotency-Key", "k").header("Authorization", &format!("Bearer {jwt}"));
     let response = node.send(&token.body("{}"));
-    assert_eq!(refused(&response), (400, "scope-missing".into()));
-    assert!(response.json()["detail"].as_str().unwrap().contains("jwt"));
+    assert_eq!(refused(&response), (400, "scope-missing".into()), "a matter of the configuration");
+    assert!(!speaks_to_operators(&response), "{}", response.text());
+    node.hapax.line_with("if callers use tokens, configure scope");
+    for _ in 0..5 {
+        node.send(&anonymous);
+    }
+    let advice = node.hapax.stderr().matches("anonymous = true").count();
+    assert_eq!(advice, 1, "said once, however many are refused");
     assert!(node.ledger.all().is_empty());
 }
 

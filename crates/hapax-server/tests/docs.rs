@@ -20,7 +20,8 @@ use node::{Kept, Node, pay, refused, start, start_with, unkeyed};
 use serde_json::Value;
 
 /// Statuses that a problem has besides its usual one.
-const OTHER_STATUSES: [(Problem, u16); 4] = [
+const OTHER_STATUSES: [(Problem, u16); 5] = [
+    (Problem::ScopeMissing, 401),
     (Problem::OutcomeUnknown, 504),
     (Problem::OutcomeUnknown, 500),
     (Problem::KeyReused, 400),

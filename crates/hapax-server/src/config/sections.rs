@@ -143,7 +143,8 @@ pub(super) fn file(
 fn cors(section: &mut Section<'_, '_>) -> Option<Cors> {
     let origins = section.value("origins", Vec::new());
     let credentials = section.value("credentials", false);
-    let readable = ["idempotent-replayed", "idempotency-expires", "retry-after"].map(HeaderName::from_static);
+    let readable = ["idempotent-replayed", "idempotency-expires", "retry-after", "www-authenticate", "x-request-id"]
+        .map(HeaderName::from_static);
     let expose_headers = section.value("expose_headers", readable.to_vec());
     if credentials && origins.iter().any(|origin| origin == "*") {
         let message = "`cors.credentials` cannot be true for the origin \"*\", which browsers refuse; name the origins";

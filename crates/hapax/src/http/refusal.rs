@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Response, StatusCode};
 
 /// Why a request was not run, or its answer not given.
@@ -185,6 +185,7 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
     should_retry: Option<bool>,
     body_unread: bool,
+    challenge: Option<HeaderValue>,
 }
 
 impl Refusal {
@@ -203,6 +204,7 @@ impl Refusal {
             retry_after: None,
             should_retry,
             body_unread: false,
+            challenge: None,
         }
     }
 
@@ -217,6 +219,14 @@ impl Refusal {
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
+        self
+    }
+
+    /// 401, with that value of `WWW-Authenticate`.
+    #[must_use]
+    pub fn with_challenge(mut self, challenge: HeaderValue) -> Self {
+        self.status = StatusCode::UNAUTHORIZED;
+        self.challenge = Some(challenge);
         self
     }
 
@@ -254,6 +264,9 @@ impl Refusal {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(after) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds(after)));
+        }
+        if let Some(challenge) = self.challenge {
+            headers.insert(WWW_AUTHENTICATE, challenge);
         }
         if let Some(should) = self.should_retry {
             say_should_retry(headers, should);

@@ -232,6 +232,9 @@ where
 pub(crate) fn refusal_of(no_scope: NoScope) -> Refusal {
     match no_scope {
         NoScope::Missing(detail) => Refusal::new(Problem::ScopeMissing, detail),
+        NoScope::Unauthorized { challenge, detail } => {
+            Refusal::new(Problem::ScopeMissing, detail).with_challenge(challenge)
+        }
         NoScope::Unavailable(detail) => {
             Refusal::new(Problem::ScopeUnavailable, detail).with_retry_after(Duration::from_secs(1))
         }
