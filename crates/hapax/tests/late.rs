@@ -237,16 +237,26 @@ async fn a_record_can_be_found_by_its_route_and_its_request() {
     let (store, work) = (Fickle::default(), Work::default());
     let pattern: Pattern = "/status/{status}".parse().unwrap();
     let layer = layer(&store).with_route(&[Method::POST, Method::PUT], pattern, Route::new());
-    send(&app(&work, layer), numbered("/status/200")).await;
+    let mut request = numbered("/status/200?token=canary");
+    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    request.headers_mut().insert("traceparent", traceparent.parse().unwrap());
+    send(&app(&work, layer), request).await;
     let (_, stored) = the_record(&store).await;
-    assert_eq!(labels(&stored), [("route", "POST,PUT /status/{status}"), ("request-id", "r-7")]);
+    let expected = [
+        ("route", "POST,PUT /status/{status}"),
+        ("request-id", "r-7"),
+        ("method", "POST"),
+        ("path", "/status/200"),
+        ("trace-id", "4bf92f3577b34da6a3ce929d0e0e4736"),
+    ];
+    assert_eq!(labels(&stored), expected);
 }
 
 #[tokio::test]
 async fn a_record_of_no_route_is_of_the_default_one() {
     let (store, work) = (Fickle::default(), Work::default());
     send(&app(&work, layer(&store)), request("/pay", "k-1")).await;
-    assert_eq!(labels(&the_record(&store).await.1), [("route", "default")]);
+    assert_eq!(labels(&the_record(&store).await.1), [("route", "default"), ("method", "POST"), ("path", "/pay")]);
 }
 
 #[tokio::test]
@@ -261,7 +271,7 @@ async fn an_answer_is_kept_although_there_are_more_labels_than_a_record_holds() 
     let (_, stored) = the_record(&store).await;
     let labels = labels(&stored);
     assert_eq!(labels.len(), hapax_core::limits::LABEL_COUNT_MAX);
-    assert_eq!((labels[2], labels[11], labels[15]), (("l-0", "1"), ("l-9", "1"), ("l-13", "7")));
+    assert_eq!((labels[4], labels[13], labels[18]), (("l-0", "1"), ("l-9", "1"), ("l-14", "7")));
 }
 
 /// Stands from now on for an hour.

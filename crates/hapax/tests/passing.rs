@@ -110,7 +110,7 @@ async fn a_replay_has_the_origins_of_the_configuration_and_shows_what_the_servic
     assert_eq!(allowed(&first), said, "the service's own answer is passed on unchanged");
     let replay = send(&app, from_shop(request("/pay", "k"))).await;
     assert!(replay.is_replay());
-    let shown = "X-Total, idempotent-replayed, idempotency-expires, retry-after, location";
+    let shown = "X-Total, idempotent-replayed, idempotency-expires, retry-after, location, www-authenticate";
     assert_eq!(allowed(&replay), [Some("https://shop.example"), None, Some(shown)]);
     let foreign = send(&app, request("/pay", "k")).await;
     assert_eq!(allowed(&foreign)[..2], [None, None]);

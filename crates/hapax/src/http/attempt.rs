@@ -21,7 +21,9 @@ use hapax_core::transition::{Answer, Event};
 use http::{Response, StatusCode};
 use http_body::Body;
 use tokio::time::{Instant, sleep, timeout};
+use tracing::Instrument as _;
 
+use crate::http::access::{Arrived, Ran};
 use crate::http::body::AnswerBody;
 use crate::http::capture::{self, Captured};
 use crate::http::followed::{self, Watch, Watcher};
@@ -91,6 +93,7 @@ pub(crate) struct Attempt<S> {
     attempt: u32,
     /// The record as it was last seen, so that the next event costs one round trip.
     seen: Mutex<Option<Seen>>,
+    arrived: Arrived,
 }
 
 /// What the client gets.
@@ -103,18 +106,25 @@ impl<S: Store + 'static> Attempt<S> {
         at: Address,
         attempt_id: AttemptId,
         reply: Reply,
+        arrived: Arrived,
     ) -> Arc<Self> {
         let (shared, route) = (Arc::clone(shared), Arc::clone(route));
         let attempt = reply.record().map_or(1, |record| record.attempt);
-        Arc::new(Self { shared, route, at, attempt_id, attempt, seen: Mutex::new(Some(reply.seen)) })
+        Arc::new(Self { shared, route, at, attempt_id, attempt, seen: Mutex::new(Some(reply.seen)), arrived })
     }
 
     /// Gives back a claim that may be in the store although nobody could prove it. Nothing was run for it and nothing will
     /// be, so the key is ready; without this it would be held by nobody, and unknown when the lease has lapsed.
-    pub(crate) fn give_back(shared: &Arc<Shared<S>>, route: &Arc<Route>, at: Address, attempt_id: AttemptId) {
+    pub(crate) fn give_back(
+        shared: &Arc<Shared<S>>,
+        route: &Arc<Route>,
+        at: Address,
+        attempt_id: AttemptId,
+        arrived: Arrived,
+    ) {
         let (tasks, shared, route) = (&shared.tasks, Arc::clone(shared), Arc::clone(route));
-        let attempt = Self { shared, route, at, attempt_id, attempt: 1, seen: Mutex::new(None) };
-        tasks.spawn(async move { attempt.keep_giving_back().await });
+        let attempt = Self { shared, route, at, attempt_id, attempt: 1, seen: Mutex::new(None), arrived };
+        tasks.spawn(async move { attempt.keep_giving_back().await }.in_current_span());
     }
 
     async fn keep_giving_back(&self) {
@@ -138,7 +148,8 @@ impl<S: Store + 'static> Attempt<S> {
     pub(crate) async fn give_up(self: &Arc<Self>) -> Refusal {
         tracing::warn!(id = %self.at.id(), "the process was held up for longer than a lease; nothing was sent");
         // Whatever comes of the recording, nothing was run.
-        let _ = self.record(End::Fail { error: "held-up".to_owned(), retry_in_ms: 0 }).await;
+        let end = End::Fail { error: "held-up".to_owned(), retry_in_ms: 0 };
+        let _ = self.record(end, StatusCode::SERVICE_UNAVAILABLE).await;
         let detail = "this node was held up for too long; nothing was run; send the same request again";
         Refusal::new(Problem::StoreUnavailable, detail).with_retry_after(Duration::from_secs(1))
     }
@@ -177,12 +188,12 @@ impl<S: Store + 'static> Attempt<S> {
             Captured::Whole(bytes, trailers) => (AnswerBody::with_trailers(bytes.clone(), trailers), bytes),
             // Only a complete answer says what became of the request, and this one is complete when its end has come.
             Captured::TooLarge(begun, rest) => {
-                let watch = self.follow(self.end_of(&head, None, then, why));
+                let watch = self.follow(self.end_of(&head, None, then, why), head.status);
                 let body = AnswerBody::followed(begun, rest, capture::announced(&head.headers), watch);
                 return Ok(Response::from_parts(head, body));
             }
         };
-        self.record(self.end_of(&head, Some(&whole), then, why)).await?;
+        self.record(self.end_of(&head, Some(&whole), then, why), head.status).await?;
         hapax_core::failpoint!(async "completion-durable");
         Ok(Response::from_parts(head, body))
     }
@@ -211,24 +222,25 @@ impl<S: Store + 'static> Attempt<S> {
 
     /// Keeps the lease while an answer passes through, and records that end once it has come to its own. One that breaks
     /// off leaves a doubt.
-    fn follow(self: &Arc<Self>, end: End) -> Watch {
+    fn follow(self: &Arc<Self>, end: End, status: StatusCode) -> Watch {
         let (watch, Watcher { ended, recorded }) = followed::watch();
         let attempt = Arc::clone(self);
-        self.shared.tasks.spawn(async move {
+        let following = async move {
             let _in_flight = observe::Gauge::in_flight();
             let end = match attempt.while_renewing(ended).await {
                 Ok(()) => end,
                 Err(_) => End::Doubt { error: "answer-cut-off".to_owned() },
             };
             // No answer is kept back for its sake: it has gone out.
-            let _ = attempt.record(end).await;
+            let _ = attempt.record(end, status).await;
             let _ = recorded.send(());
-        });
+        };
+        self.shared.tasks.spawn(following.in_current_span());
         watch
     }
 
     async fn end_in_doubt<B>(self: &Arc<Self>, why: &str, status: StatusCode) -> Answered<B> {
-        self.record(End::Doubt { error: why.to_owned() }).await?;
+        self.record(End::Doubt { error: why.to_owned() }, status).await?;
         Err(outcome_unknown("the service did not give a complete answer").with_status(status))
     }
 
@@ -239,7 +251,7 @@ impl<S: Store + 'static> Attempt<S> {
             Then::Ready => End::Fail { error, retry_in_ms: 0 },
             Then::Completed | Then::Unknown => End::Doubt { error },
         };
-        self.record(end).await?;
+        self.record(end, StatusCode::INTERNAL_SERVER_ERROR).await?;
         Err(outcome_unknown("the service failed in the middle").with_status(StatusCode::INTERNAL_SERVER_ERROR))
     }
 
@@ -251,12 +263,13 @@ impl<S: Store + 'static> Attempt<S> {
             return done;
         }
         let attempt = Arc::clone(self);
-        let renewing = Renewing(tokio::spawn(async move {
+        let renew = async move {
             loop {
                 attempt.renew().await;
                 sleep(pause).await;
             }
-        }));
+        };
+        let renewing = Renewing(tokio::spawn(renew.in_current_span()));
         let done = work.await;
         drop(renewing);
         done
@@ -271,12 +284,13 @@ impl<S: Store + 'static> Attempt<S> {
         }
     }
 
-    /// Records the end. An error is what the client gets instead of the answer.
-    async fn record(self: &Arc<Self>, end: End) -> Result<(), Refusal> {
+    /// Records the end. An error is what the client gets instead of the answer, which has that status.
+    async fn record(self: &Arc<Self>, end: End, status: StatusCode) -> Result<(), Refusal> {
         let is_answer = end.is_answer();
         let mut end = end;
         match self.try_record_or_less(&mut end).await {
             Ok(answer) => {
+                self.log(answer, &end, status);
                 self.tell(answer, &end)?;
                 let is_left_out = is_answer && !end.is_answer();
                 if is_left_out { Err(outcome_unknown("the answer could not be recorded")) } else { Ok(()) }
@@ -286,23 +300,25 @@ impl<S: Store + 'static> Attempt<S> {
                 let attempt = Arc::clone(self);
                 let pending = observe::Gauge::completion_pending();
                 self.shared.unrecorded.fetch_add(1, Ordering::Relaxed);
-                self.shared.tasks.spawn(async move {
-                    attempt.keep_recording(end).await;
+                let recording = async move {
+                    attempt.keep_recording(end, status).await;
                     attempt.shared.unrecorded.fetch_sub(1, Ordering::Relaxed);
                     drop(pending);
-                });
+                };
+                self.shared.tasks.spawn(recording.in_current_span());
                 if is_answer { Err(outcome_unknown("the answer could not be recorded yet")) } else { Ok(()) }
             }
         }
     }
 
-    async fn keep_recording(&self, mut end: End) {
+    async fn keep_recording(&self, mut end: End, status: StatusCode) {
         let mut pause = RETRY_FIRST;
         loop {
             sleep(pause).await;
             pause = (pause * 2).min(RETRY_LAST);
             if let Ok(answer) = self.try_record_or_less(&mut end).await {
                 tracing::info!(id = %self.at.id(), "the end of an attempt is recorded");
+                self.log(answer, &end, status);
                 // Whoever asked is gone; what is left to say is in the log.
                 let _ = self.tell(answer, &end);
                 return;
@@ -333,6 +349,20 @@ impl<S: Store + 'static> Attempt<S> {
         let answer = self.apply(&event).await?;
         self.shared.waiters.rouse(self.at.id());
         Ok(answer)
+    }
+
+    /// The line of a request that ran. What stands in the record in another way is reported apart.
+    fn log(&self, answer: Answer, end: &End, status: StatusCode) {
+        if !matches!(answer, Answer::Done | Answer::Contradicted) {
+            return;
+        }
+        let (state, why) = match end {
+            End::Complete { .. } => ("completed", None),
+            End::Fail { error, .. } => ("ready", Some(error.as_str())),
+            End::Doubt { error } => ("unknown", Some(error.as_str())),
+        };
+        let (id, route, attempt) = (self.at.id(), &*self.route, self.attempt);
+        self.arrived.ran(&Ran { id, route, attempt, status, state, why });
     }
 
     /// What has to be reported of a recorded end. An answer that does not stand in the record is not given: a later

@@ -15,8 +15,10 @@ use http::response::Parts;
 use http_body::Body;
 use http_body_util::BodyExt;
 
+use crate::http::path::uri_that_counts;
 use crate::http::pieces::Pieces;
 use crate::http::route::{LabelSource, Route};
+use crate::http::{RequestId, trace};
 
 /// What was read of an answer's body.
 pub(crate) enum Captured<B> {
@@ -107,14 +109,30 @@ fn is_recorded(name: &HeaderName, route: &Route) -> bool {
     !NEVER.contains(&text) && !is_rate_limit && *name != CONTENT_LENGTH && (*name != SET_COOKIE || route.keep_cookies)
 }
 
-/// What every claim is labelled with: the name of its route, and the number of the request that made it.
+/// What every claim is labelled with: the name of its route.
 pub const ROUTE_LABEL: &str = "route";
-/// The number that whoever received the request gave it.
+/// The id of the request that made the claim: the client's own, or what whoever received the request gave it.
 pub const REQUEST_LABEL: &str = "request-id";
+/// The method of that request.
+pub const METHOD_LABEL: &str = "method";
+/// Its path, without the query.
+pub const PATH_LABEL: &str = "path";
+/// The trace that it belongs to, if it names one.
+pub const TRACE_LABEL: &str = "trace-id";
+
+/// The names of labels that hapax gives records itself.
+pub const OWN_LABELS: [&str; 5] = [ROUTE_LABEL, REQUEST_LABEL, METHOD_LABEL, PATH_LABEL, TRACE_LABEL];
 
 /// The labels of a claim: those of hapax, and the business identifiers in the request.
-pub(crate) fn claim_labels(route: &Route, request_id: Option<&str>, body: &[u8]) -> Vec<Label> {
-    let ours = [Some((ROUTE_LABEL, &*route.name)), request_id.map(|id| (REQUEST_LABEL, id))];
+pub(crate) fn claim_labels(route: &Route, parts: &http::request::Parts, body: &[u8]) -> Vec<Label> {
+    let request_id = parts.extensions.get::<RequestId>().map(|id| &*id.0);
+    let ours = [
+        Some((ROUTE_LABEL, &*route.name)),
+        request_id.map(|id| (REQUEST_LABEL, id)),
+        Some((METHOD_LABEL, parts.method.as_str())),
+        Some((PATH_LABEL, uri_that_counts(&parts.uri, &parts.extensions).path())),
+        trace::id(&parts.headers).map(|id| (TRACE_LABEL, id)),
+    ];
     let ours = ours.into_iter().flatten().map(|(name, value)| {
         let end = value.floor_char_boundary(LABEL_BYTES_MAX - name.len());
         Label { name: name.to_owned(), value: value[..end].to_owned() }
@@ -215,9 +233,9 @@ mod tests {
         let named = |range: std::ops::Range<usize>| -> Vec<Label> {
             range.map(|at| Label { name: format!("l-{at}"), value: String::new() }).collect()
         };
-        assert_eq!(fitting(named(20..40), &named(0..10)), named(20..26));
-        assert_eq!(fitting(named(5..40), &named(0..10)), named(5..16), "five of them are there already");
-        assert_eq!(fitting(named(10..30), &named(0..16)), named(10..16));
+        assert_eq!(fitting(named(20..40), &named(0..10)), named(20..29));
+        assert_eq!(fitting(named(5..40), &named(0..10)), named(5..19), "five of them are there already");
+        assert_eq!(fitting(named(10..30), &named(0..19)), named(10..19));
         assert_eq!(fitting(named(20..30), &[]), named(20..30));
     }
 }

@@ -37,6 +37,12 @@
 //! becomes unknown, or runs again where the route says so. Hand such work to `tokio::task::spawn_blocking`, or give the route
 //! a longer lease ([`Route::with_lease`]).
 //!
+//! # In the log
+//!
+//! A request that is carried out or replayed leaves one line at INFO, with the target [`LOG_TARGET`]: outcome, status, the
+//! record's id, the request's ([`RequestId`]), the route and how long it took. The work runs in the span that was current when
+//! the request arrived, also after its client has hung up.
+//!
 //! # Example
 //!
 //! ```
@@ -74,6 +80,7 @@
 //! # }
 //! ```
 
+mod access;
 mod answers;
 mod attempt;
 mod body;
@@ -99,10 +106,12 @@ mod scope;
 mod service;
 mod settle;
 mod strictest;
+mod trace;
 mod wait;
 
+pub use access::LOG_TARGET;
 pub use body::AnswerBody;
-pub use capture::{REQUEST_LABEL, ROUTE_LABEL, outcome_of};
+pub use capture::{METHOD_LABEL, OWN_LABELS, PATH_LABEL, REQUEST_LABEL, ROUTE_LABEL, TRACE_LABEL, outcome_of};
 pub use client::Client;
 pub use cors::Cors;
 pub use given_up::given_up;
@@ -122,6 +131,7 @@ pub use settle::IDEMPOTENCY_ATTEMPT;
 
 pub use crate::claim::Claim;
 
-/// Put into a request's extensions by whoever received it: stands in every refusal and in the logs.
+/// Put into a request's extensions by whoever received it: stands in every refusal, in the logs and in the record. A client
+/// may have chosen it, so it names a request for people and decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(pub std::sync::Arc<str>);

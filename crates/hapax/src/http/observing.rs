@@ -5,23 +5,26 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hapax_core::address::Space;
+use hapax_core::address::{Id, Scope, Space};
 use hapax_core::engine::Reply;
 use hapax_core::fingerprint::Fingerprinter;
 use hapax_core::record::{AttemptId, Body as Recorded, Label, OnLapse, Outcome, Policy};
 use hapax_core::store::Store;
 use hapax_core::transition::{Answer, Claimant, Event};
+use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
+use sha2::{Digest, Sha256};
 use tower_service::Service;
 
+use crate::http::access::Arrived;
 use crate::http::body::AnswerBody;
 use crate::http::layer::{Settings, Shared, named};
-use crate::http::path::effective_method;
+use crate::http::path::{effective_method, uri_that_counts};
 use crate::http::route::{Route, Then};
 use crate::http::service::{self, Asked};
 use crate::http::settle::{self, Call};
-use crate::http::{key, meaning, read_request};
+use crate::http::{Client, RequestId, key, meaning, read_request};
 use crate::{clock, observe, tokens};
 
 /// Keys that were only observed never stand in the way once the rules are applied.
@@ -44,28 +47,34 @@ where
     ReqBody: Body<Data = Bytes> + From<Bytes> + Send + 'static,
     ReqBody::Error: Into<BoxError>,
 {
-    let found = key::read(request.headers(), &settings.key_headers, &route.key_rules, clock::wall_ms());
-    let key = match found {
-        Ok(Some(key)) if fits(request.body(), &route) => key,
-        Ok(Some(_)) => return pass_counted(settings, inner, request, "body-not-read").await,
-        // It would not be refused, so there is nothing to observe.
-        Ok(None) if !route.required => {
-            observe::unprotected();
-            return service::pass(settings, inner, request, "no-key").await;
-        }
-        Ok(None) => return pass_counted(settings, inner, request, "key-missing").await,
-        Err(_) => return pass_counted(settings, inner, request, "key-malformed").await,
-    };
+    let arrived = Arrived::now(request.extensions());
     let (parts, body) = request.into_parts();
-    let Ok(scope) = settings.scopes.of(&parts).await else {
-        return pass_counted(settings, inner, Request::from_parts(parts, body), "scope-missing").await;
+    let found = key::read(&parts.headers, &settings.key_headers, &route.key_rules, clock::wall_ms());
+    // It would not be refused, so there is nothing to observe.
+    if matches!(found, Ok(None)) && !route.required {
+        observe::unprotected();
+        return service::pass(settings, inner, Request::from_parts(parts, body), "no-key").await;
+    }
+    let scope = settings.scopes.of(&parts).await.ok();
+    let (key, scope) = match (found, scope) {
+        (Ok(Some(key)), Some(scope)) if fits(&body, &route) => (key, scope),
+        (found, scope) => {
+            let outcome = match found {
+                Ok(Some(_)) if !fits(&body, &route) => "body-not-read",
+                Ok(Some(_)) => "scope-missing",
+                Ok(None) => "key-missing",
+                Err(_) => "key-malformed",
+            };
+            count(outcome, &parts, &route, scope.as_ref(), None);
+            return service::pass(settings, inner, Request::from_parts(parts, body), "observed").await;
+        }
     };
     let bytes = match read_request::body(&parts, body, route.request_bytes_max).await {
         Ok(bytes) => bytes,
         // The rest of the request never came: there is nothing left to pass on.
         Err(refusal) => return Ok(Asked::of(&settings, &parts).refuse(&settings, None, refusal)),
     };
-    let call = Call { parts: parts.clone(), body: bytes.clone(), route: Arc::clone(&route), scope, key };
+    let call = Call { parts: parts.clone(), body: bytes.clone(), route: Arc::clone(&route), scope, key, arrived };
     let claimed = tokio::spawn(claim(Arc::clone(&shared), Arc::clone(&settings), call));
     let passed = service::pass(settings, inner, Request::from_parts(parts, ReqBody::from(bytes)), "observed").await;
     tokio::spawn(record(shared, claimed, End::of(passed.as_ref().ok(), &route)));
@@ -77,18 +86,26 @@ fn fits<B: Body>(body: &B, route: &Route) -> bool {
     body.size_hint().upper().is_some_and(|bytes| bytes <= route.request_bytes_max as u64)
 }
 
-async fn pass_counted<I, ReqBody, ResBody>(
-    settings: Arc<Settings>,
-    inner: I,
-    request: Request<ReqBody>,
-    outcome: &'static str,
-) -> Passed<I, ReqBody, ResBody>
-where
-    I: Service<Request<ReqBody>, Response = Response<ResBody>>,
-{
+/// Counts what would have happened, and logs whose request it was: that is what the mode is looked at for. The caller is
+/// named by a digest, as everywhere in logs.
+fn count(outcome: &'static str, parts: &Parts, route: &Route, caller: Option<&Scope>, id: Option<&Id>) {
     observe::observed(outcome);
-    tracing::info!(outcome, "observed");
-    service::pass(settings, inner, request, "observed").await
+    tracing::info!(
+        outcome,
+        client = parts.extensions.get::<Client>().map(tracing::field::display),
+        caller = caller.map(digest),
+        route = &*route.name,
+        method = parts.method.as_str(),
+        path = uri_that_counts(&parts.uri, &parts.extensions).path(),
+        request_id = parts.extensions.get::<RequestId>().map(|id| &*id.0),
+        id = id.map(tracing::field::display),
+        "observed"
+    );
+}
+
+/// The first 12 hexadecimal digits of the scope's SHA-256.
+fn digest(caller: &Scope) -> String {
+    Sha256::digest(caller.as_str())[..6].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 struct Claimed {
@@ -109,8 +126,7 @@ async fn claim<S: Store + 'static>(shared: Arc<Shared<S>>, settings: Arc<Setting
     let event = Event::Claim { by: Claimant::Client, attempt_id, fingerprints: &fingerprints, policy, labels: &[] };
     let claimed = shared.engine.apply(&at, &event, None).await;
     let outcome = claimed.as_ref().map_or("store-unavailable", outcome_of);
-    observe::observed(outcome);
-    tracing::info!(id = %at.id(), outcome, "observed");
+    count(outcome, &call.parts, &call.route, Some(&call.scope), Some(at.id()));
     claimed.is_ok_and(|reply| reply.answer == Answer::Proceed).then_some(Claimed { at, attempt_id })
 }
 

@@ -160,7 +160,19 @@ fn at_end(segment: &Segment) -> bool {
     matches!(segment, Segment::Literal(part) if part.is_empty())
 }
 
+/// What is meant by a segment that is a name in the patterns of other routers: `:id` (Express, Rails), `<id>` (Flask). As a
+/// literal it would match no request, and nobody would notice. One that is meant literally is written with an escape: `%3Aid`.
+fn elsewhere(part: &str) -> Option<String> {
+    let is_name = |name: &&str| !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
+    let angled = || part.strip_prefix('<')?.strip_suffix('>')?.rsplit(':').next();
+    let name = part.strip_prefix(':').or_else(angled).filter(is_name)?;
+    Some(format!("{{{name}}}"))
+}
+
 fn segment<'a>(part: &'a str, last: bool, names: &mut BTreeSet<&'a str>) -> Result<Segment, InvalidPattern> {
+    if let Some(meant) = elsewhere(part) {
+        return refuse(&format!("has a segment `{part}`, which here is no name; did you mean `{meant}`?"));
+    }
     if !part.contains(['{', '}']) {
         return literal(part);
     }
@@ -258,6 +270,21 @@ mod tests {
         assert!(pattern("/a:b").equals(&pattern("/a%3Ab")));
         assert!(pattern("/a%2Fb").matches("/a%2Fb"));
         assert!(!pattern("/a%2Fb").matches("/a/b"));
+    }
+
+    #[test]
+    fn names_as_other_routers_write_them_are_refused_with_what_is_meant() {
+        let cases = [
+            ("/pay/:id", "{id}"),
+            ("/pay/:id/capture", "{id}"),
+            ("/pay/<id>", "{id}"),
+            ("/pay/<int:id>", "{id}"),
+        ];
+        for (text, meant) in cases {
+            let why = Pattern::parse(text).unwrap_err().to_string();
+            assert!(why.ends_with(&format!("; did you mean `{meant}`?")), "{text}: {why}");
+        }
+        assert!(pattern("/pay/%3Aid").matches("/pay/:id") && pattern("/v1/users:batch").matches("/v1/users:batch"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
+use crate::http::access::Arrived;
 use crate::http::body::AnswerBody;
 use crate::http::detached::Detached;
 use crate::http::guard::Seen as Saw;
@@ -151,6 +152,7 @@ where
     ResBody: Body<Data = Bytes> + Send + 'static,
     ResBody::Error: Send,
 {
+    let arrived = Arrived::now(request.extensions());
     hapax_core::failpoint!(async "headers-read");
     let found = key::read(request.headers(), &settings.key_headers, &route.key_rules, clock::wall_ms());
     if matches!(found, Ok(None)) && !route.required {
@@ -171,7 +173,7 @@ where
             return Ok(asked.refuse(&settings, None, refusal));
         }
     };
-    let call = match prepare(&settings, &route, key, parts, body).await {
+    let call = match prepare(&settings, &route, key, (parts, body), arrived.clone()).await {
         Ok(call) => call,
         Err(refusal) => return Ok(asked.refuse(&settings, None, refusal)),
     };
@@ -186,8 +188,15 @@ where
             let_read_if_refused(&settings, asked.origin.as_ref(), &mut answer);
             answer
         }
-        Step::Replay(answer) => asked.replay(&settings, answer),
-        Step::Accepted(after) => asked.replay(&settings, settle::accepted(after)),
+        Step::Replay(answer) => {
+            arrived.replayed("replayed", at.id(), &route, answer.status());
+            asked.replay(&settings, answer)
+        }
+        Step::Accepted(after) => {
+            let answer = settle::accepted(after);
+            arrived.replayed("accepted", at.id(), &route, answer.status());
+            asked.replay(&settings, answer)
+        }
         Step::Refuse(refusal) => {
             settings.guard.saw(at.scope(), Saw::Refused(refusal.problem));
             asked.refuse(&settings, Some(&at), refusal)
@@ -208,8 +217,8 @@ async fn prepare<B>(
     settings: &Settings,
     route: &Arc<Route>,
     key: hapax_core::address::Key,
-    parts: Parts,
-    body: B,
+    (parts, body): (Parts, B),
+    arrived: Arrived,
 ) -> Result<Call, Refusal>
 where
     B: Body<Data = Bytes>,
@@ -226,7 +235,7 @@ where
     }
     let body = read_request::body(&parts, body, route.request_bytes_max).await?;
     hapax_core::failpoint!(async "body-read");
-    Ok(Call { parts, body, route: Arc::clone(route), scope, key })
+    Ok(Call { parts, body, route: Arc::clone(route), scope, key, arrived })
 }
 
 pub(crate) fn refusal_of(no_scope: NoScope) -> Refusal {

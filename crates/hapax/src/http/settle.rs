@@ -18,9 +18,11 @@ use http_body::Body;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use tower_service::Service;
+use tracing::{Instrument as _, Span};
 
 use crate::claim::Claim;
 use crate::fence::Fence;
+use crate::http::access::Arrived;
 use crate::http::attempt::Attempt;
 use crate::http::body::AnswerBody;
 use crate::http::capture;
@@ -30,7 +32,7 @@ use crate::http::path::{effective_method, resolved, uri_that_counts};
 use crate::http::refusal::{Problem, Refusal, seconds};
 use crate::http::route::{InFlight, KeyPer, Route};
 use crate::http::service::refusal_of;
-use crate::http::{RequestId, read_request, replay};
+use crate::http::{read_request, replay, trace};
 use crate::observe;
 use crate::tokens;
 
@@ -53,6 +55,7 @@ pub(crate) struct Call {
     pub(crate) route: Arc<Route>,
     pub(crate) scope: Scope,
     pub(crate) key: Key,
+    pub(crate) arrived: Arrived,
 }
 
 /// What comes of a claim.
@@ -127,7 +130,10 @@ where
     count(&reply, &settings, &call.route, &at);
     match reply.answer {
         // In a box, so that a replay does not pay for the room that work takes.
-        Answer::Proceed => Box::pin(run(&shared, call, at, Claimed { attempt_id, reply, begun }, inner)).await,
+        Answer::Proceed => {
+            let span = span_of(&call);
+            Box::pin(run(&shared, call, at, Claimed { attempt_id, reply, begun }, inner).instrument(span)).await
+        }
         Answer::Replay => {
             replay_if_allowed(&settings, call.route.replay_check.then_some(&call.parts), &at, &reply.seen).await
         }
@@ -161,8 +167,7 @@ async fn claim<S: Store + 'static>(
     let compared = read_request::compared(&call.parts, method.as_str(), &fields, &call.body);
     let fingerprints = Fingerprinter::new(compared, &route.recipe, &settings.fingerprint_keys)
         .map_err(|error| store_unavailable(&error.to_string()))?;
-    let request_id = call.parts.extensions.get::<RequestId>().map(|id| &*id.0);
-    let labels = &capture::claim_labels(route, request_id, &call.body);
+    let labels = &capture::claim_labels(route, &call.parts, &call.body);
     let (fingerprints, policy): (&dyn Fingerprints, _) = (&fingerprints, route.policy);
     let since = settings.fence.map_or_else(Timestamp::default, |fence| fence.restored_at);
     let suspect = Event::Suspect { since, fingerprints, policy, labels };
@@ -179,9 +184,9 @@ async fn claim<S: Store + 'static>(
     if let Err(EngineError::Store(error)) = &claimed
         && error.kind == ErrorKind::Ambiguous
     {
-        Attempt::give_back(shared, &call.route, at.clone(), attempt_id);
+        Attempt::give_back(shared, &call.route, at.clone(), attempt_id, call.arrived.clone());
     }
-    let allowed = claimed.map_err(|error| refused_claim(&error, at))?;
+    let allowed = claimed.map_err(|error| refused_claim(&error, at, call))?;
     let reply = allowed.map_err(|wait| too_many("new keys", wait))?;
     if reply.answer == Answer::Replay {
         shared.answers.keep(at, &reply.seen, begun, settings.answers_at_hand);
@@ -283,8 +288,15 @@ async fn claim_behind<S: Store + 'static>(
     }
 }
 
-fn refused_claim(error: &EngineError, at: &Address) -> Refusal {
-    tracing::warn!(id = %at.id(), %error, "a claim could not be proved");
+/// What work logs, wherever it goes on, names its request. Only for what runs: a replay has one line, which names it.
+fn span_of(call: &Call) -> Span {
+    let request_id = call.arrived.request_id.as_ref().map(|id| &*id.0);
+    tracing::info_span!("request", request_id, trace_id = trace::id(&call.parts.headers))
+}
+
+fn refused_claim(error: &EngineError, at: &Address, call: &Call) -> Refusal {
+    let request_id = call.arrived.request_id.as_ref().map(|id| &*id.0);
+    tracing::warn!(id = %at.id(), request_id, %error, "a claim could not be proved");
     if let EngineError::Store(error) = error {
         observe::store_failed(error);
     }
@@ -346,7 +358,7 @@ where
     ResBody: Body<Data = Bytes> + Send + 'static,
 {
     hapax_core::failpoint!(async "claim-durable");
-    let Call { mut parts, body, route, .. } = call;
+    let Call { mut parts, body, route, arrived, .. } = call;
     let Claimed { attempt_id, reply, begun } = claimed;
     let (attempt, checkpoint) = reply.record().map_or((1, None), |record| (record.attempt, record.checkpoint.clone()));
     parts.headers.insert(IDEMPOTENCY_ATTEMPT, HeaderValue::from(attempt));
@@ -355,7 +367,7 @@ where
     parts.extensions.insert(Claim::new(at.clone(), attempt, checkpoint));
     let request = Request::from_parts(parts, ReqBody::from(body));
     let lease = Duration::from_millis(reply.record().map_or(0, |record| record.policy.lease_ms));
-    let attempt = Attempt::new(shared, &route, at, attempt_id, reply);
+    let attempt = Attempt::new(shared, &route, at, attempt_id, reply, arrived);
     // A process that was paused must not send what others may have taken for lost. Half a lease, so that the first
     // renewal still comes in time.
     if begun.elapsed() >= lease / 2 {
