@@ -164,7 +164,7 @@ fn upstream_timed_out_is_unknown(kept: Kept) {
 }
 
 /// Sends the request in the background and waits until the upstream has it and holds it.
-fn hold(node: &node::Node, key: &'static str) -> std::thread::JoinHandle<hapax_testkit::raw_http::Response> {
+fn hold(node: &node::Node, key: &'static str) -> std::thread::JoinHandle<Response> {
     node.ledger.hold(key);
     let address = node.hapax.address();
     let first = std::thread::spawn(move || pay(key).send(address));
@@ -473,7 +473,7 @@ fn keys_per_route(kept: Kept) {
 fn cross_origin_refusals_and_replays_can_be_read(kept: Kept) {
     let config = "[cors]\norigins = [\"https://shop.example\"]\n";
     let node = start_with(kept, |builder| builder.with_config(config));
-    let allowed = |response: &hapax_testkit::raw_http::Response| {
+    let allowed = |response: &Response| {
         response.header("access-control-allow-origin").map(str::to_owned)
     };
     let refusal = node.send(&unkeyed("{}").header("Origin", "https://shop.example"));

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use hapax::http::{IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Problem, Refusal};
 use hapax_server::proxy::problem as listener;
+use hapax_testkit::hapax::Builder;
 use hapax_testkit::ledger::Behaviour;
 use hapax_testkit::raw_http::{Conn, Response, request};
 use http::StatusCode;
@@ -317,7 +318,8 @@ fn a_page_of_another_origin_may_read_the_fields_that_are_configured() {
 fn a_node_that_only_observes_promises_no_replay_at_its_start() {
     let promise = "the second answer is the first one, replayed";
     let said = |node: &Node| node.hapax.line_with("Try it twice");
-    assert!(said(&start(Kept::Sqlite)).contains(promise));
-    let observing = start_with(Kept::Sqlite, |builder| builder.with_arg("--observe"));
+    let for_people = |builder: Builder| builder.with_env("HAPAX_LOG_FORMAT", "pretty");
+    assert!(said(&start_with(Kept::Sqlite, for_people)).contains(promise));
+    let observing = start_with(Kept::Sqlite, |builder| for_people(builder).with_arg("--observe"));
     assert!(!said(&observing).contains(promise), "{}", said(&observing));
 }

@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
+use hapax::http::OWN_LABELS;
 use hapax_core::limits::{BODY_BYTES_MAX, KEY_CHARS_MAX, LABEL_BYTES_MAX, LABEL_COUNT_MAX, REQUEST_BYTES_MAX};
 use http::Method;
 
-use super::check::above_zero;
+use super::check::{above_zero, is_plain};
 use super::model::{Config, Route};
 use super::policy::{Counted, KeyFormat, LabelSource, Policy, ReplayCheck};
 use super::reader::Reader;
@@ -23,9 +24,6 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// A probe that takes longer holds up others.
 const PROBE_TIMEOUT_MAX: Duration = Duration::from_secs(300);
-
-/// The labels that every record has.
-const OWN_LABELS: [&str; 2] = [hapax::http::ROUTE_LABEL, hapax::http::REQUEST_LABEL];
 
 /// The length of a UUID with its hyphens.
 const UUID_CHARS: u8 = 36;
@@ -92,6 +90,7 @@ fn policy(place: &mut Place<'_, '_>, policy: &Policy, config: &Config) {
     fingerprint(place, policy, config);
     labels(place, policy);
     probe(place, policy, config.upstream.answer_timeout);
+    probe_over_http(place, policy);
     if policy.replay_check == ReplayCheck::Ask && config.ask.is_none() {
         let message = "`replay_check = \"ask\"` needs an endpoint; set `ask.url`";
         place.refuse_beside(&["replay_check"], &["ask.url"], message);
@@ -278,6 +277,17 @@ fn probe(place: &mut Place<'_, '_>, policy: &Policy, answer_timeout: Duration) {
     if probe.is_inline && place.reader.file.is_some_and(secret::is_public) {
         let message = "`probe` holds a secret, and anyone on this machine can read the file; name a file of its own in \
                        `value_file`";
+        place.refuse(&["probe"], message);
+    }
+}
+
+/// What is sent along with a probe is mostly a credential: not over plain http through a network. The upstream itself is
+/// reached as the configuration says, and gets credentials of callers that way already.
+fn probe_over_http(place: &mut Place<'_, '_>, policy: &Policy) {
+    let Some(probe) = &policy.probe else { return };
+    if probe.header.is_some() && !probe.allow_http && probe.url.as_ref().is_some_and(is_plain) {
+        let message = "`probe` sends a secret to a `url` that is not https, so anyone between could read it; use https, or \
+                       add `allow_http = true` where the network in between is trusted";
         place.refuse(&["probe"], message);
     }
 }

@@ -84,6 +84,10 @@ pub struct Server {
     pub h2_resets_max: NonZeroU32,
     /// How long running requests have at shutdown.
     pub drain: Duration,
+    /// How long requests are still accepted after SIGTERM, while `/readyz` says that the node is draining.
+    pub drain_delay: Duration,
+    /// The header field that holds a request's id.
+    pub request_id_header: HeaderName,
     /// Peers whose `Forwarded` and `X-Forwarded-*` are believed.
     pub trusted_peers: Vec<Network>,
 }
@@ -261,6 +265,8 @@ pub struct Ask {
     pub at_once: NonZeroU32,
     /// Certificates that are trusted besides the system's, PEM.
     pub ca_file: Option<PathBuf>,
+    /// The endpoint may be asked over plain http beyond this machine.
+    pub allow_http: bool,
 }
 
 /// Without the query of a URL, which may hold a secret.
@@ -285,6 +291,7 @@ impl fmt::Debug for Ask {
             .field("cache", &self.cache)
             .field("at_once", &self.at_once)
             .field("ca_file", &self.ca_file)
+            .field("allow_http", &self.allow_http)
             .finish()
     }
 }
@@ -438,6 +445,8 @@ impl Default for Server {
             h2_streams_max: count(200),
             h2_resets_max: count(20),
             drain: Duration::from_secs(30),
+            drain_delay: Duration::ZERO,
+            request_id_header: HeaderName::from_static("x-request-id"),
             trusted_peers: Vec::new(),
         }
     }

@@ -18,7 +18,7 @@ use super::source::{Node, Raw};
 use super::value::{Fault, Value, quoted};
 
 /// Every key of the table.
-pub const KEYS: [&str; 14] = [
+pub const KEYS: [&str; 15] = [
     "get",
     "url",
     "host",
@@ -32,6 +32,7 @@ pub const KEYS: [&str; 14] = [
     "header",
     "value",
     "value_file",
+    "allow_http",
     "timeout",
 ];
 
@@ -59,6 +60,8 @@ pub struct Probe {
     pub header: Option<(HeaderName, Secret)>,
     /// Whether the field's value stands in the configuration itself.
     pub is_inline: bool,
+    /// The field may be sent over plain http beyond this machine.
+    pub allow_http: bool,
     /// How long one probe may take.
     pub timeout: Duration,
 }
@@ -194,6 +197,7 @@ impl Value for Probe {
         if let Some((name, _)) = &self.header {
             pairs.push(format!("header = {}, value = \"(hidden)\"", quoted(name.as_str())));
         }
+        pairs.extend(self.allow_http.then(|| "allow_http = true".to_owned()));
         pairs.push(format!("timeout = {}", self.timeout.show()));
         format!("{{ {} }}", pairs.join(", "))
     }
@@ -240,6 +244,7 @@ impl Table<'_> {
             answer: self.answer()?,
             header,
             is_inline,
+            allow_http: self.allow_http()?,
             timeout: self
                 .get("timeout")
                 .map_or(Ok(TIMEOUT), Duration::read)
@@ -266,6 +271,11 @@ impl Table<'_> {
         let why = "has a `url` that is not scheme, host and port; write such as \"https://bank.example\", and the path \
                    into `get`";
         uri.map(Some).ok_or_else(|| Fault::Because(why.to_owned()))
+    }
+
+    fn allow_http(&self) -> Result<bool, Fault> {
+        let why = || Fault::Because("has an `allow_http` that is neither true nor false".to_owned());
+        self.get("allow_http").map_or(Ok(false), |node| bool::read(node).map_err(|_| why()))
     }
 
     fn host(&self) -> Result<Option<String>, Fault> {

@@ -27,13 +27,13 @@ impl Config {
             ("server.h2_streams_max", server.h2_streams_max != other.h2_streams_max),
             ("server.h2_resets_max", server.h2_resets_max != other.h2_resets_max),
             ("server.trusted_peers", server.trusted_peers != other.trusted_peers),
+            ("server.request_id_header", server.request_id_header != other.request_id_header),
             ("store", self.store != new.store),
             ("key_per", self.key_per_scheme() != new.key_per_scheme()),
             ("background", self.background != new.background),
             ("admin.from", self.admin.from != new.admin.from),
             ("admin.hosts", self.admin.hosts != new.admin.hosts),
             ("log.format", self.log.format != new.log.format),
-            ("log.level", self.log.level != new.log.level),
         ];
         changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
     }
@@ -78,6 +78,7 @@ impl Config {
             let reach = "whoever reaches this listener without the gateway can name any tenant";
             warnings.push(format!("the scope is the plain header `{name}`: {reach}"));
         }
+        warnings.extend(self.probes_without_condition());
         let open = self.admin.from.filter(|from| !read_scope::is_loopback(&from.ip().to_string()));
         let has_token = self.admin.token.is_some() || !self.admin.tokens.is_empty();
         if let Some(from) = open.filter(|_| !has_token) {
@@ -85,6 +86,25 @@ impl Config {
                 .push(format!("the admin listener is at {from}, beyond this machine, and `admin.token` is not set"));
         }
         warnings
+    }
+}
+
+impl Config {
+    /// Probes that take a status alone for "it happened": of many an API, 200 only says that the question was understood.
+    fn probes_without_condition(&self) -> impl Iterator<Item = String> {
+        let named = |name: String, policy: &Policy| {
+            let condition = policy.probe.as_ref().map(|probe| probe.happened.condition.is_none());
+            (condition == Some(true)).then(|| {
+                format!(
+                    "the probe of {name} has no `happened_if`: its status alone says that a request happened; name what the \
+                     body must say, such as happened_if = \"/status=succeeded\""
+                )
+            })
+        };
+        let own = |route: &&Route| route.policy.probe != self.defaults.probe;
+        let routes = self.routes.iter().filter(own);
+        let routes = routes.filter_map(move |route| named(format!("the route `{}`", route.path), &route.policy));
+        named("`defaults`".to_owned(), &self.defaults).into_iter().chain(routes)
     }
 }
 

@@ -100,6 +100,8 @@ fn server(section: &mut Section<'_, '_>) -> Server {
         h2_streams_max: section.value("h2_streams_max", default.h2_streams_max),
         h2_resets_max: section.value("h2_resets_max", default.h2_resets_max),
         drain: section.value("drain", default.drain),
+        drain_delay: section.value("drain_delay", default.drain_delay),
+        request_id_header: section.value("request_id_header", default.request_id_header),
         trusted_peers: section.value("trusted_peers", default.trusted_peers),
     }
 }

@@ -39,8 +39,8 @@ pub(super) async fn desk(place: &Place, environment: Vec<(String, String)>) -> R
         without_upstream: true,
         directory: Some(".".into()),
     };
-    let config = config::load(&sources).map_err(Failure::Configuration)?;
-    open_store(&config.store).await.map(|store| AnyDesk::Direct(Direct::new(store))).map_err(Failure::Desk)
+    let store = config::load_store(&sources).map_err(Failure::Configuration)?;
+    open_store(&store).await.map(|store| AnyDesk::Direct(Direct::new(store))).map_err(Failure::Desk)
 }
 
 /// What a person shows to a node is not what a node is configured with.

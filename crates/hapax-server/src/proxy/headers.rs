@@ -254,7 +254,7 @@ const FIELDS_ADDED: usize = 8;
 
 /// Removes what is not to be kept, and leaves the rest in its order. `HeaderMap::remove` does not: it puts the last field
 /// into the gap.
-pub(super) fn retain(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
+pub(crate) fn retain(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
     let Some(first_gone) = headers.keys().position(|name| !keep(name)) else { return };
     // The last one leaves no gap, and servers like to end with `Connection`.
     if first_gone + 1 == headers.keys_len()

@@ -11,6 +11,7 @@
 //! | [`body`] | one body type for both directions |
 //! | [`tls`] | certificates and trust, from files |
 //! | [`problem`] | refusals as `application/problem+json` |
+//! | `request_id` | what a request is called |
 //!
 //! A request passes `listen` → (the layer) → `upstream`. By the time the service gets it, its `Host` is checked, its
 //! target is in origin form, fields of one connection are gone and forwarding fields are set, so that whatever the service
@@ -26,6 +27,7 @@ pub mod upstream;
 mod forwarding;
 mod framing;
 mod host;
+pub(crate) mod request_id;
 
 use std::net::SocketAddr;
 

@@ -41,6 +41,24 @@ pub(super) fn text(node: &Node, from: SocketAddr, admin: Option<SocketAddr>) -> 
     format!("hapax {}: {what}\n\n{text}\n{hint}; {outcome}:\n\n  {}\n\n", env!("CARGO_PKG_VERSION"), example.command)
 }
 
+/// The same in one line of the log, where nobody reads along.
+pub(super) fn log(node: &Node, from: SocketAddr, admin: Option<SocketAddr>) {
+    let Node { config, store, is_new, .. } = node;
+    let scheme = if config.server.tls.is_some() { "https" } else { "http" };
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        listening = %format_args!("{scheme}://{from}"),
+        upstream = %config.upstream.to,
+        protects = %protects(config),
+        callers = %callers(config),
+        records = %config.store.backend.shown(),
+        durability = store.durability().1,
+        is_new,
+        admin = admin.map(|admin| tracing::field::display(format!("http://{admin}"))),
+        "serving"
+    );
+}
+
 fn protects(config: &Config) -> String {
     let defaults = &config.defaults;
     let of_their_own = match config.routes.len() {

@@ -31,7 +31,7 @@ mod settings;
 pub mod signals;
 pub mod store;
 
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ use hapax_core::store::StoreError;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::timeout;
 
-use crate::config::{Config, Sources};
+use crate::config::{Config, LogFormat, Sources};
 use crate::proxy::Shutdown;
 use crate::proxy::tls::TlsError;
 use crate::{admin, logs};
@@ -131,7 +131,11 @@ pub async fn proxy(config: Config, prepared: Prepared, sources: Sources) -> Resu
     let shutdown = Shutdown::new();
     let serving = node.serve(listener, shutdown.clone())?;
     let end_admin = node.serve_admin(admin_listener, metrics);
-    announce(&banner::text(&node, addresses.0, addresses.1));
+    if is_read_by_people(&node.config) {
+        announce(&banner::text(&node, addresses.0, addresses.1));
+    } else {
+        banner::log(&node, addresses.0, addresses.1);
+    }
     let notify = Arc::new(Notify::from_env());
     notify.ready("serving");
     let background = node.start_background();
@@ -139,10 +143,12 @@ pub async fn proxy(config: Config, prepared: Prepared, sources: Sources) -> Resu
     let watchdog = tokio::spawn(async move { watched.keep_watchdog_quiet().await });
     node.until_told_to_end(&mut signals, &notify).await;
     notify.stopping("finishing what runs");
+    node.announce_end(&mut signals).await;
     background.stop().await;
     let ended = node.end(&mut signals, &shutdown, serving).await;
     watchdog.abort();
     end_admin.cancel();
+    logs::flush();
     if ended == Ended::Complete {
         // Whoever needs the log for longer leaves it where it is.
         let _ = timeout(FOLD_TIME_MAX, node.store.fold_log()).await;
@@ -177,6 +183,11 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(ACCEPT_QUEUE_MAX)
+}
+
+/// Whether the banner is for anybody: in a container, or under a supervisor, one line of the log says the same.
+fn is_read_by_people(config: &Config) -> bool {
+    std::io::stdout().is_terminal() || config.log.format == LogFormat::Pretty
 }
 
 /// A reader that has gone away is no failure.

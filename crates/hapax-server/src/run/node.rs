@@ -20,7 +20,7 @@ use crate::abuse::breaker::Breaker;
 use crate::abuse::callers::Callers;
 use crate::abuse::rates::Rates;
 use crate::admin::Access;
-use crate::config::{self, Config, ConfigErrors, LogFormat, Sources};
+use crate::config::{self, Config, ConfigErrors, LogFormat, Setting, Sources};
 use crate::desk::direct::Direct;
 use crate::proxy::headers::ReliedOn;
 use crate::proxy::tls::{self, Certificate};
@@ -64,14 +64,14 @@ pub(super) struct Node {
     certificate: Option<Certificate>,
     draining: Arc<AtomicBool>,
     access: Arc<ArcSwap<Access>>,
-    /// As the last reload left it.
-    current: Mutex<Config>,
+    /// As the last reload left it, and every setting as text.
+    current: Mutex<(Config, Vec<Setting>)>,
 }
 
 impl Node {
     /// Opens the store and puts everything together. Nothing is served yet.
     pub(super) async fn start(config: Config, prepared: Prepared, sources: Sources) -> Result<Self, StartError> {
-        let Prepared { certificate, upstream, probes, scopes } = prepared;
+        let Prepared { certificate, upstream, probes, scopes, settings: explained } = prepared;
         let store = AnyStore::open(&config.store).await?;
         admin::metrics::set_durability(store.name(), store.durability().0);
         let remembered = addresses::recall(&store).await?;
@@ -93,7 +93,7 @@ impl Node {
         let node = Self {
             relied_on: Arc::new(ArcSwap::from_pointee(settings::relied_on(&config))),
             access: Arc::new(ArcSwap::from_pointee(settings::access(&config.admin))),
-            current: Mutex::new(config.clone()),
+            current: Mutex::new((config.clone(), explained)),
             config,
             store,
             is_new,
@@ -136,10 +136,14 @@ impl Node {
 
     /// Serves clients from that socket.
     pub(super) fn serve(&self, listener: TcpListener, shutdown: Shutdown) -> Result<JoinHandle<()>, StartError> {
-        let service = Numbered::new(self.layer.layer(Forward::new(Arc::clone(&self.upstream))));
+        let service = Numbered::new(self.layer.layer(self.forward()));
         let tls = self.certificate.as_ref().map(Certificate::server_config).transpose()?;
         let options = ListenOptions { relied_on: Arc::clone(&self.relied_on), ..listen_options(&self.config) };
         Ok(tokio::spawn(proxy::serve(listener, tls, options, service, shutdown)))
+    }
+
+    fn forward(&self) -> Forward {
+        Forward::new(Arc::clone(&self.upstream), self.config.server.request_id_header.clone())
     }
 
     /// Starts what is done beside requests.
@@ -215,7 +219,7 @@ impl Node {
         let prepared = prepare(&new, &explained.settings).map_err(told)?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let scopes = prepared.scopes.with_salt(self.salt);
-        let mut restart = current.needs_restart(&new);
+        let mut restart = current.0.needs_restart(&new);
         if scopes.scheme() != self.scopes.load().scheme() {
             restart.push("scope");
         }
@@ -232,6 +236,7 @@ impl Node {
         if let Some(certificate) = &self.certificate {
             certificate.reload().map_err(|error| vec![error.to_string()])?;
         }
+        logs::set_filter(&new.log.level).map_err(|error| vec![error.to_string()])?;
         self.relied_on.store(Arc::new(settings::relied_on(&new)));
         self.layer.replace(settings);
         self.scopes.store(Arc::clone(&scopes));
@@ -240,15 +245,29 @@ impl Node {
         self.upstream.store(prepared.upstream.load_full());
         self.probes.store(Arc::new(probes));
         self.access.store(Arc::new(settings::access(&new.admin)));
-        *current = new;
-        tracing::info!("the configuration was reloaded");
+        let changed = config::changes(&current.1, &explained.settings);
+        *current = (new, explained.settings);
+        tracing::info!(changed, "the configuration was reloaded");
         Ok(())
+    }
+
+    /// Says that this node is about to end, and goes on accepting requests for a while: whoever sends them has to hear of it
+    /// first (`server.drain_delay`). Not where a person waits at a terminal; a second signal ends it.
+    pub(super) async fn announce_end(&self, signals: &mut Signals) {
+        self.draining.store(true, Ordering::SeqCst);
+        let delay = self.current.lock().unwrap_or_else(PoisonError::into_inner).0.server.drain_delay;
+        if delay.is_zero() || signals.is_interrupted() {
+            return;
+        }
+        tracing::info!(delay_s = delay.as_secs_f64(), "shutting down: not ready, and still accepting requests");
+        let told_again = async { while signals.next().await != Signal::Abandon {} };
+        // Whichever comes first.
+        let _ = timeout(delay, told_again).await;
     }
 
     /// Stops accepting, finishes and records what runs, within the drain time; a second signal ends it at once.
     pub(super) async fn end(&self, signals: &mut Signals, shutdown: &Shutdown, serving: JoinHandle<()>) -> Ended {
-        self.draining.store(true, Ordering::SeqCst);
-        let drain = self.current.lock().unwrap_or_else(PoisonError::into_inner).server.drain;
+        let drain = self.current.lock().unwrap_or_else(PoisonError::into_inner).0.server.drain;
         tracing::info!(running = self.layer.running(), "ending: finishing what runs");
         shutdown.drain();
         let finish = async {
@@ -294,6 +313,7 @@ fn listen_options(config: &Config) -> ListenOptions {
         streams_max: server.h2_streams_max.get(),
         resets_max: server.h2_resets_max.get() as usize,
         trusted_peers: server.trusted_peers.clone(),
+        request_id_header: server.request_id_header.clone(),
         ..ListenOptions::default()
     }
 }

@@ -106,6 +106,7 @@ pub(super) fn fingerprint_keys(config: &Config) -> Result<Vec<HmacKey>, InvalidR
 /// The fields on which keys, callers and comparisons rest: a client must not have them removed on the way here.
 pub(super) fn relied_on(config: &Config) -> Vec<HeaderName> {
     let mut names = config.keys.headers.clone();
+    names.push(config.server.request_id_header.clone());
     for kind in &config.scope.kinds {
         match kind {
             ScopeKind::CredentialHeader(name) | ScopeKind::Header(name) => names.push(name.clone()),

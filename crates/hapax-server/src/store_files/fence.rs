@@ -32,7 +32,9 @@ pub(super) struct Raised {
 
 /// Shows, raises or lifts.
 pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) -> Result<String, StoreFileError> {
-    let config = config::load(&args.store.sources(without_token(environment.clone())))?;
+    // Only for how long a fence must stand; to look at one, or to lift it, the store says enough.
+    let sources = args.raise.then(|| args.store.sources(without_token(environment.clone())));
+    let config = sources.map(|sources| config::load(&sources)).transpose()?;
     let who = who(&args.actor, &environment);
     let store = open::existing(&args.store, environment).await?;
     let now = time_of(&store).await?;
@@ -40,7 +42,7 @@ pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) ->
     if (args.raise || args.lift) && reason.trim().is_empty() {
         return Err(StoreFileError::Usage("`--reason` is empty; say why in a sentence".to_owned()));
     }
-    if args.raise {
+    if let Some(config) = config {
         let since = args.since.as_deref().and_then(moment::read).ok_or_else(no_time)?;
         if since > now {
             return Err(StoreFileError::Usage("`--since` has not come yet; give the time of the backup".to_owned()));

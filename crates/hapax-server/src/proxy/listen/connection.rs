@@ -30,11 +30,11 @@ use super::shared::Shared;
 use super::shutdown::{DrainWatch, Shutdown};
 use super::{ListenOptions, Protocol, peer};
 use crate::admin::metrics::REFUSED;
-use crate::logs::RequestId;
 use crate::proxy::body::Patience;
 use crate::proxy::forwarding::Sender;
 use crate::proxy::headers::{self, Wish};
 use crate::proxy::problem::{self, Problem};
+use crate::proxy::request_id::Named;
 use crate::proxy::{Body, Peer};
 
 /// What `Connection` says where nothing more is read.
@@ -298,7 +298,9 @@ where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
 {
     let open = Open::new(&context.shared);
-    let response = match context.admit(request) {
+    let field = &context.terms.options.request_id_header;
+    let named = Named::of(request.headers(), field);
+    let mut response = match context.admit(request, &named) {
         Ok(request) => {
             let Ok(mut response) = call(service, request).await;
             if context.protocol == Protocol::Http1 && response.extensions().get::<BodyUnread>().is_some() {
@@ -306,8 +308,10 @@ where
             }
             response.map(|body| Reply::service(body, open))
         }
-        Err(problem) => context.refusal(&problem).map(|body| Reply::refusal(body, open)),
+        Err(problem) => context.refusal(&problem, &named).map(|body| Reply::refusal(body, open)),
     };
+    // This request's, whatever an upstream says, or said to the request whose answer is replayed.
+    response.headers_mut().insert(field, named.value);
     context.shared.answer(response.status() == StatusCode::SWITCHING_PROTOCOLS);
     if context.shared.is_undecided() {
         // The connection waits for this answer before it reads on, and nothing else may wake it: we are in its task.
@@ -322,7 +326,7 @@ where
 
 impl Context {
     /// The request as the service gets it.
-    fn admit(&self, request: Request<Incoming>) -> Result<Request<Body>, Problem> {
+    fn admit(&self, request: Request<Incoming>, named: &Named) -> Result<Request<Body>, Problem> {
         if self.protocol == Protocol::Http1
             && let Some(problem) = self.shared.call()
         {
@@ -347,6 +351,8 @@ impl Context {
             parts.extensions.insert(self.lodging());
         }
         parts.extensions.insert(self.peer);
+        parts.headers.insert(&options.request_id_header, named.value.clone());
+        parts.extensions.insert(named.id.clone());
         let patience = Patience::WithoutProgress(options.body_time);
         let body = Body::received(incoming, self.protocol == Protocol::Http2, patience);
         let body = body.with_trailers_checked(&options.relied_on);
@@ -359,11 +365,11 @@ impl Context {
     }
 
     /// After a refusal nobody knows what the client takes the rest for.
-    fn refusal(&self, problem: &Problem) -> Response<Body> {
-        let request_id = RequestId::next().to_string();
+    fn refusal(&self, problem: &Problem, named: &Named) -> Response<Body> {
+        let request_id = &*named.id.0;
         metrics::counter!(REFUSED, "reason" => problem.code).increment(1);
         tracing::info!(code = problem.code, status = problem.status.as_u16(), request_id, "refused");
-        let mut response = problem.response_to(&request_id);
+        let mut response = problem.response_to(request_id);
         if self.protocol == Protocol::Http1 {
             response.headers_mut().insert(CONNECTION, CLOSE);
         }

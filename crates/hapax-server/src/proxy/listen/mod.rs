@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderName, Request, Response};
 use http_body::Body as HttpBody;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
@@ -69,6 +69,8 @@ pub struct ListenOptions {
     pub trusted_peers: Vec<Network>,
     /// Fields that a client cannot have removed by naming them in `Connection`, beside those that are always safe from it.
     pub relied_on: ReliedOn,
+    /// The field that holds a request's id, in requests and responses.
+    pub request_id_header: HeaderName,
 }
 
 impl Default for ListenOptions {
@@ -86,6 +88,7 @@ impl Default for ListenOptions {
             resets_max: 20,
             trusted_peers: Vec::new(),
             relied_on: ReliedOn::default(),
+            request_id_header: HeaderName::from_static("x-request-id"),
         }
     }
 }
