@@ -473,9 +473,7 @@ fn keys_per_route(kept: Kept) {
 fn cross_origin_refusals_and_replays_can_be_read(kept: Kept) {
     let config = "[cors]\norigins = [\"https://shop.example\"]\n";
     let node = start_with(kept, |builder| builder.with_config(config));
-    let allowed = |response: &Response| {
-        response.header("access-control-allow-origin").map(str::to_owned)
-    };
+    let allowed = |response: &Response| response.header("access-control-allow-origin").map(str::to_owned);
     let refusal = node.send(&unkeyed("{}").header("Origin", "https://shop.example"));
     assert_eq!((refusal.status, allowed(&refusal).as_deref()), (400, Some("https://shop.example")));
     node.send(&pay("k"));

@@ -6,13 +6,14 @@
 mod node;
 
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hapax_testkit::ledger::{Answer, Behaviour};
 use hapax_testkit::raw_http::{Conn, ReadError, Response, request};
 use hapax_testkit::wait::until;
 use node::{Kept, Node, pay, refused, start, start_with, unkeyed};
 use serde_json::Value;
+use tokio::time::Instant;
 
 /// More than any machine needs.
 const SOON: Duration = Duration::from_secs(20);

@@ -79,7 +79,7 @@ impl Batch {
             let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             let is_empty = |waiting: &mut Waiting| waiting.lines.is_empty() && waiting.left_out == 0;
             drop(self.came.wait_while(waiting, is_empty).unwrap_or_else(PoisonError::into_inner));
-            std::thread::sleep(GATHERED_FOR);
+            std::thread::park_timeout(GATHERED_FOR);
             self.flush();
         }
     }

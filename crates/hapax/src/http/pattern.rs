@@ -163,7 +163,8 @@ fn at_end(segment: &Segment) -> bool {
 /// What is meant by a segment that is a name in the patterns of other routers: `:id` (Express, Rails), `<id>` (Flask). As a
 /// literal it would match no request, and nobody would notice. One that is meant literally is written with an escape: `%3Aid`.
 fn elsewhere(part: &str) -> Option<String> {
-    let is_name = |name: &&str| !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
+    let is_name =
+        |name: &&str| !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
     let angled = || part.strip_prefix('<')?.strip_suffix('>')?.rsplit(':').next();
     let name = part.strip_prefix(':').or_else(angled).filter(is_name)?;
     Some(format!("{{{name}}}"))
@@ -274,12 +275,8 @@ mod tests {
 
     #[test]
     fn names_as_other_routers_write_them_are_refused_with_what_is_meant() {
-        let cases = [
-            ("/pay/:id", "{id}"),
-            ("/pay/:id/capture", "{id}"),
-            ("/pay/<id>", "{id}"),
-            ("/pay/<int:id>", "{id}"),
-        ];
+        let cases =
+            [("/pay/:id", "{id}"), ("/pay/:id/capture", "{id}"), ("/pay/<id>", "{id}"), ("/pay/<int:id>", "{id}")];
         for (text, meant) in cases {
             let why = Pattern::parse(text).unwrap_err().to_string();
             assert!(why.ends_with(&format!("; did you mean `{meant}`?")), "{text}: {why}");
