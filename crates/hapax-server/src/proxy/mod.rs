@@ -11,12 +11,15 @@
 //! | [`body`] | one body type for both directions |
 //! | [`tls`] | certificates and trust, from files |
 //! | [`problem`] | refusals as `application/problem+json` |
+//! | `fuzzing` | what fuzz targets drive (feature `fuzzing`) |
 //!
 //! A request passes `listen` → (the layer) → `upstream`. By the time the service gets it, its `Host` is checked, its
 //! target is in origin form, fields of one connection are gone and forwarding fields are set, so that whatever the service
 //! adds cannot be removed by the client.
 
 pub mod body;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod headers;
 pub mod listen;
 pub mod problem;

@@ -91,7 +91,7 @@ impl Default for ListenOptions {
 }
 
 impl ListenOptions {
-    fn head_limits(&self) -> Limits {
+    pub(super) fn head_limits(&self) -> Limits {
         Limits {
             fields_max: self.fields_max,
             bytes_max: self.head_bytes_max,
