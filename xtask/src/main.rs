@@ -1,9 +1,11 @@
-//! Chores of the repository, as commands: `cargo xtask bench stores`, `cargo xtask bench proxy`, `cargo xtask crash`.
+//! Chores of the repository, as commands: `cargo xtask bench stores`, `cargo xtask bench proxy`, `cargo xtask crash`,
+//! `cargo xtask powerloss`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a chore that fails says where and stops")]
 
 mod bench;
 mod crash;
+mod powerloss;
 #[cfg(test)]
 mod tidy;
 
@@ -31,6 +33,11 @@ enum Command {
     },
     /// Kill the proxy at every point with random timings, and judge from outside.
     Crash(crash::Args),
+    /// Cut the power of the SQLite store anywhere, and look every acknowledged key up.
+    Powerloss(powerloss::Args),
+    /// The process that `powerloss` records.
+    #[command(hide = true)]
+    PowerlossWorker(powerloss::WorkerArgs),
 }
 
 #[derive(Subcommand)]
@@ -49,6 +56,8 @@ fn main() -> ExitCode {
         Command::Bench { what: Bench::Proxy(args) } => bench::proxy::run(&args),
         Command::Bench { what: Bench::Sweep(args) } => bench::sweep::run(&args),
         Command::Crash(args) => return crash::run(&args),
+        Command::Powerloss(args) => return powerloss::run(&args),
+        Command::PowerlossWorker(args) => powerloss::work(&args),
     }
     ExitCode::SUCCESS
 }

@@ -37,6 +37,7 @@ pub(crate) fn check(sources: &Sources) -> Vec<Finding> {
     for (file, text) in sources {
         let mut add = |line: usize, what: String| findings.push(Finding { file: file.clone(), line, what });
         words::check(text, &mut add);
+        words::check_examples(file, text, &mut add);
         if is_rust(file) {
             let code = masked::masked(text);
             length::check(text, &code, length::Limits::of(file), &mut add);

@@ -157,9 +157,29 @@ impl Id {
     }
 }
 
+impl Id {
+    /// The id in hexadecimal, as it is shown and sent: 64 digits, lower case.
+    #[must_use]
+    pub fn to_hex(&self) -> [u8; 64] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut hex = [0; 64];
+        for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        hex
+    }
+}
+
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        // By hand: it is written for every request that is logged.
+        let mut text = [0; 64];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+        f.write_str(str::from_utf8(&text).unwrap_or_default())
     }
 }
 
@@ -259,6 +279,8 @@ mod tests {
     fn the_id_of_an_address_never_changes() {
         let id = address("1", "http", "alice", "8e03978e-40d5-43dd-bc93-6894a57f9324").id().to_string();
         assert_eq!(id, "93ed900b5c5f44afe0c9366190bb73debdde1a79f9dc772a8a7edc404818d049");
+        let hex = address("1", "http", "alice", "8e03978e-40d5-43dd-bc93-6894a57f9324").id().to_hex();
+        assert_eq!(str::from_utf8(&hex), Ok(id.as_str()));
     }
 
     #[test]

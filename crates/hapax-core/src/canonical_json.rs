@@ -53,11 +53,13 @@
 
 mod number;
 mod pointer;
+mod raw;
 mod text;
 
 pub use number::EXPONENT_MAX;
 pub use pointer::{InvalidPointer, Pointer};
 pub(crate) use pointer::{Paths, without};
+pub use raw::{RawValue, raw_values};
 
 use std::cmp::Ordering;
 use text::{is_plain, push_utf8, utf16_order, write_character};
@@ -380,44 +382,9 @@ impl<'a> Writer<'a> {
 
     /// Reads an escape, from its backslash on.
     fn escape(&mut self) -> Result<char, NotCanonical> {
-        let at = self.at;
-        self.at += 2;
-        let character = match self.json.get(at + 1) {
-            Some(byte @ (b'"' | b'\\' | b'/')) => char::from(*byte),
-            Some(b'b') => '\u{8}',
-            Some(b't') => '\t',
-            Some(b'n') => '\n',
-            Some(b'f') => '\u{c}',
-            Some(b'r') => '\r',
-            Some(b'u') => return self.unicode_escape(at),
-            _ => return Err(NotCanonical::Syntax { at: at + 1 }),
-        };
+        let (character, end) = text::escape(self.json, self.at)?;
+        self.at = end;
         Ok(character)
-    }
-
-    /// Reads the digits of a `\u` escape that began `at`, and its partner where it needs one.
-    fn unicode_escape(&mut self, at: usize) -> Result<char, NotCanonical> {
-        let mut units = [self.code_unit()?, 0];
-        let mut count = 1;
-        if (0xd800..0xdc00).contains(&units[0]) && self.json[self.at..].starts_with(b"\\u") {
-            self.at += 2;
-            units[1] = self.code_unit()?;
-            count = 2;
-        }
-        match char::decode_utf16(units[..count].iter().copied()).next() {
-            Some(Ok(character)) => Ok(character),
-            _ => Err(NotCanonical::Surrogate { at }),
-        }
-    }
-
-    fn code_unit(&mut self) -> Result<u16, NotCanonical> {
-        let mut unit = 0;
-        for _ in 0..4 {
-            let digit = self.json.get(self.at).and_then(|byte| char::from(*byte).to_digit(16));
-            unit = unit * 16 + digit.ok_or(self.syntax())? as u16;
-            self.at += 1;
-        }
-        Ok(unit)
     }
 
     fn literal(&mut self, literal: &[u8]) -> Result<(), NotCanonical> {

@@ -73,6 +73,10 @@ impl<F: Fn() -> [u8; 16] + Send + Sync> Tokens for F {
     }
 }
 
+/// A source that repeats itself disarms the fence: a late attempt would be taken for the one that took over from it.
+const REPEATED: &str = "the engine's token source has given the same token twice; nothing was written; draw sixteen random \
+                        bytes each time, as hapax::tokens::random does";
+
 /// Why there is no answer. Nothing may run.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -126,7 +130,8 @@ pub struct Engine<S, T> {
 }
 
 impl<S: Store, T: Tokens> Engine<S, T> {
-    /// The rules over that store.
+    /// The rules over that store. Tokens must be random: a source that repeats itself is refused when a record is to be written
+    /// with the version that it has.
     pub fn new(store: S, tokens: T) -> Self {
         Self { store, tokens }
     }
@@ -203,6 +208,9 @@ impl<S: Store, T: Tokens> Engine<S, T> {
             let Some(next) = write else {
                 return Ok(Reply { answer, seen, wrote: false });
             };
+            if seen.version() == Some(next.version) {
+                return Err(StoreError::new("swap", ErrorKind::Invalid, REPEATED).into());
+            }
             next.check_limits().map_err(|error| StoreError::new("swap", ErrorKind::Invalid, error.to_string()))?;
             written.versions.push((next.version, answer));
             let swapped = how.swap(&self.store, at, &seen, &next).await;

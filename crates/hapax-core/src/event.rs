@@ -75,6 +75,9 @@ pub enum Event<'a> {
         error: &'a str,
         /// When the next attempt may start.
         retry_in_ms: u64,
+        /// How long the key waits for its next attempt from then on, where that is shorter than the retention. `None`: for
+        /// the retention.
+        keep_ms: Option<u64>,
     },
     /// The attempt ended, and nobody knows whether it had its effect.
     Doubt {

@@ -3,7 +3,8 @@
 //! Crashes are tested where they hurt: between a claim and its reply, in the middle of a request, inside a migration. A test
 //! names the place in the environment, as in `FAILPOINT=claim-durable:3` (the third time it is passed). There the process
 //! says `failpoint claim-durable` on its standard error and goes no further; the test then kills it from outside.
-//! `FAILPOINT_DELAY=SEED:MS` lets every place take up to so many milliseconds, drawn from the seed.
+//! `FAILPOINT_DELAY=SEED:MS` lets every place take up to so many milliseconds, drawn from the seed. With
+//! `FAILPOINT_RESUME=FILE` a thread that was stopped goes on once that file exists: what a process does that was asleep there.
 //!
 //! Without the feature `failpoints` this module holds two macros that expand to nothing, and no released binary has it.
 //! The macros, not a feature of each crate, decide: whoever uses them depends on this crate's feature alone. What is done
@@ -139,11 +140,19 @@ mod armed {
         plan.is_due(name)
     }
 
-    /// Says that the place is reached, and blocks the thread for ever.
-    pub fn stop(name: &str) -> ! {
+    /// How often a thread that is stopped looks for the file that lets it go on.
+    const RESUME_EVERY: Duration = Duration::from_millis(5);
+
+    /// Says that the place is reached, and blocks the thread for ever, or until the file exists that a test named.
+    pub fn stop(name: &str) {
+        let resume = std::env::var_os("FAILPOINT_RESUME");
         say(name);
         loop {
-            std::thread::park();
+            match &resume {
+                Some(file) if std::path::Path::new(file).exists() => return,
+                Some(_) => pause(RESUME_EVERY),
+                None => std::thread::park(),
+            }
         }
     }
 

@@ -33,6 +33,7 @@ pub mod event;
 pub mod failpoint;
 pub mod fingerprint;
 pub mod journal;
+pub mod large;
 pub mod limits;
 pub mod memory;
 pub mod record;

@@ -29,8 +29,8 @@ pub const HEADER_COUNT_MAX: usize = 256;
 /// Names and values of all header fields together.
 pub const HEADER_BYTES_MAX: usize = 64 * 1024;
 
-/// Labels are for finding a record again, and are searched one by one.
-pub const LABEL_COUNT_MAX: usize = 16;
+/// Labels are for finding a record again, and are searched one by one. Fourteen of the user's, and five of hapax's own.
+pub const LABEL_COUNT_MAX: usize = 19;
 
 /// Name and value of one label together.
 pub const LABEL_BYTES_MAX: usize = 512;

@@ -43,6 +43,12 @@ impl Memory {
         Self { clock: Arc::new(clock), shelf: Arc::new(Mutex::new(shelf)) }
     }
 
+    /// How many records there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.shelf().entries.len() as u64
+    }
+
     /// A panic elsewhere cannot leave a half-written record: each write is one assignment.
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)

@@ -76,6 +76,12 @@ pub trait Store: Send + Sync {
 
     /// Whether the store can be reached and proves what it promises, asked of the store itself.
     fn health(&self) -> impl Future<Output = Result<Health, StoreError>> + Send;
+
+    /// Whether it has stopped for good: it writes nothing more before it is opened anew, so a write that was not made yet
+    /// never will be by this process. What it holds may still be read. Must not block.
+    fn has_stopped(&self) -> bool {
+        false
+    }
 }
 
 impl<S: Store> Store for Arc<S> {
@@ -98,6 +104,10 @@ impl<S: Store> Store for Arc<S> {
     async fn health(&self) -> Result<Health, StoreError> {
         (**self).health().await
     }
+
+    fn has_stopped(&self) -> bool {
+        (**self).has_stopped()
+    }
 }
 
 /// What a store says of itself.
@@ -112,7 +122,7 @@ pub struct Health {
 /// What of an acknowledged write survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Nothing survives the process.
+    /// Nothing survives the process, or nothing survives the loss of power.
     None,
     /// Survives the loss of the process and of power, on one disk.
     Disk,

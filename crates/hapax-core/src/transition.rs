@@ -103,12 +103,14 @@ impl Rules {
                 // The attempt itself has settled it; no verdict stands any longer.
                 write(completed(Record { verdict: None, ..with_labels(next, labels) }, outcome), said)
             }
-            (State::Running | State::Unknown | State::Dead, Event::Fail { error, retry_in_ms, .. }) => {
-                write(ready_or_dead(failed(next, error), *retry_in_ms), Answer::Done)
+            (State::Running | State::Unknown | State::Dead, Event::Fail { error, retry_in_ms, keep_ms, .. }) => {
+                let next = failed(next, error);
+                let is_dead = attempts_used_up(&next, &next.policy);
+                write(if is_dead { dead(next) } else { ready(next, *retry_in_ms, *keep_ms) }, Answer::Done)
             }
             // Somebody said that it may run again, whatever the number of attempts.
-            (State::Ready, Event::Fail { error, retry_in_ms, .. }) => {
-                write(ready(failed(next, error), *retry_in_ms), Answer::Done)
+            (State::Ready, Event::Fail { error, retry_in_ms, keep_ms, .. }) => {
+                write(ready(failed(next, error), *retry_in_ms, *keep_ms), Answer::Done)
             }
             (State::Running, Event::Doubt { error, probe_in_ms, .. }) => {
                 write(unknown(Record { error: Some((*error).to_owned()), ..next }, *probe_in_ms), Answer::Done)
@@ -226,7 +228,7 @@ fn start_new(event: &Event<'_>, fingerprints: &dyn Fingerprints, version: Versio
         }
         Event::Accept { request, due_in_ms, policy, labels, .. } => {
             let next = Record { request: Some(Arc::clone(request)), ..blank(*policy, labels) };
-            write(ready(next, *due_in_ms), Answer::Accepted)
+            write(ready(next, *due_in_ms, None), Answer::Accepted)
         }
         Event::Suspect { since, policy, labels, .. } => {
             write(restored(blank(*policy, labels), *since), Answer::Undecided)
@@ -281,7 +283,7 @@ fn accept_live(stored: &Stored, now: Now, event: &Event<'_>, version: Version) -
         State::Ready if record.request.is_some() => answer(Answer::Accepted),
         State::Ready => {
             let due_in_ms = remaining_due_ms(stored, now).unwrap_or(0).max(*due_in_ms);
-            write(ready(keep(), due_in_ms), Answer::Accepted)
+            write(ready(keep(), due_in_ms, None), Answer::Accepted)
         }
         State::Running if !is_due(stored, now) => answer(Answer::Busy),
         State::Running if policy.on_lapse == OnLapse::Unknown => {
@@ -421,7 +423,7 @@ fn resolve(
     let written = match resolution {
         Resolution::Happened(outcome) => completed(next(Verdict::Happened), outcome),
         Resolution::GiveUp(outcome) => completed(next(Verdict::GivenUp), outcome),
-        Resolution::DidNotHappen => ready(next(Verdict::DidNotHappen), 0),
+        Resolution::DidNotHappen => ready(next(Verdict::DidNotHappen), 0, None),
     };
     write(written, Answer::Done)
 }
@@ -522,14 +524,13 @@ fn running(next: Record) -> Record {
     Record { state: State::Running, due_in_ms, expires_in_ms: None, doubt: None, ..next }
 }
 
-fn ready(next: Record, due_in_ms: u64) -> Record {
+/// Kept for `keep_ms` where that is shorter than the retention; not so accepted work, and what would leave a tombstone.
+fn ready(next: Record, due_in_ms: u64, keep_ms: Option<u64>) -> Record {
+    let Policy { retention_ms, keep_expired_ms, .. } = next.policy;
+    let keep_ms = keep_ms.filter(|_| keep_expired_ms.is_none() && next.request.is_none());
     // Waiting for the next attempt does not use up the time in which its client may come back.
-    let expires_in_ms = Some(due_in_ms.saturating_add(next.policy.retention_ms));
+    let expires_in_ms = Some(due_in_ms.saturating_add(keep_ms.unwrap_or(retention_ms).min(retention_ms)));
     Record { state: State::Ready, due_in_ms: Some(due_in_ms), expires_in_ms, doubt: None, ..next }
-}
-
-fn ready_or_dead(next: Record, retry_in_ms: u64) -> Record {
-    if attempts_used_up(&next, &next.policy) { dead(next) } else { ready(next, retry_in_ms) }
 }
 
 fn dead(next: Record) -> Record {
@@ -569,7 +570,7 @@ fn lapsed_into_doubt(next: Record) -> Record {
 }
 
 fn lapsed_into_ready(next: Record, due_in_ms: u64) -> Record {
-    ready(Record { error: Some("lapsed".to_owned()), ..from_the_start(next) }, due_in_ms)
+    ready(Record { error: Some("lapsed".to_owned()), ..from_the_start(next) }, due_in_ms, None)
 }
 
 fn completed(next: Record, outcome: &Arc<Outcome>) -> Record {

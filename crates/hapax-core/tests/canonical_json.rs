@@ -10,6 +10,8 @@ use proptest::prelude::*;
 use std::path::PathBuf;
 
 mod json_model;
+#[path = "canonical_json/raw.rs"]
+mod raw;
 
 mod published {
     use super::*;

@@ -85,7 +85,7 @@ events! {
     renew(attempt_id: AttemptId) => Event::Renew { attempt_id };
     checkpoint(attempt_id: AttemptId) => Event::Checkpoint { attempt_id, checkpoint: &CHECKPOINT };
     complete(attempt_id: AttemptId) => Event::Complete { attempt_id, outcome: &PAID, labels: &[] };
-    fail(attempt_id: AttemptId, retry_in_ms: u64) => Event::Fail { attempt_id, error: "refused", retry_in_ms };
+    fail(attempt_id: AttemptId, retry_in_ms: u64) => Event::Fail { attempt_id, error: "refused", retry_in_ms, keep_ms: None };
     doubt(attempt_id: AttemptId) => Event::Doubt { attempt_id, error: "timeout", probe_in_ms: 5_000 };
     happened() => Event::Resolve { resolution: Resolution::Happened(&PAID), attempt: None, since: None };
     did_not_happen() => Event::Resolve { resolution: Resolution::DidNotHappen, attempt: None, since: None };
@@ -245,6 +245,19 @@ mod over_a_script {
         assert_eq!(reply.answer, Answer::Proceed);
         assert_eq!(reply.attempt_id(), Some(AttemptId::from_bytes(1_u128.to_le_bytes())));
         assert_eq!(reply.seen.version(), Some(Version::from_bytes(2_u128.to_le_bytes())));
+    }
+
+    #[test]
+    fn a_source_that_gives_the_same_token_twice_is_refused() {
+        let script = Mutex::new([Applied].into());
+        let engine = Engine::new(Scripted { script, ..Scripted::default() }, || [7; 16]);
+        let held = at_once(engine.claim(&at(), &*SAME, Policy::default())).unwrap();
+        let fail = Event::Fail { attempt_id: held.attempt_id().unwrap(), error: "e", retry_in_ms: 0, keep_ms: None };
+        let Err(EngineError::Store(error)) = at_once(engine.apply(&at(), &fail, Some(held.seen))) else {
+            panic!("nobody can tell this version from the one before")
+        };
+        assert_eq!(error.kind, ErrorKind::Invalid);
+        assert!(error.to_string().contains("has given the same token twice"), "{error}");
     }
 
     #[test]

@@ -7,15 +7,23 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use deadpool_postgres::{ClientWrapper, Hook, HookError, Manager, Object, Pool, PoolError, QueueMode};
+use deadpool::managed::{self, Metrics, PoolError, QueueMode, RecycleError, RecycleResult};
+use deadpool_postgres::{ClientWrapper, Connect};
 use hapax_core::store::StoreError;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, Row};
+use tokio_postgres::{Config, Error, Row};
 
+use crate::hosts::{Hosts, Session, Unusable};
 use crate::options::Options;
 use crate::rows::Question;
 use crate::{failure, suitable};
+
+type Pool = managed::Pool<Hosts>;
+type Object = managed::Object<Hosts>;
+
+/// Hosts keep to the time limit by themselves, and then say which of them did what; this is for what they cannot limit.
+const BACKSTOP: Duration = Duration::from_millis(250);
 
 /// The server's own timeout comes first, so that its answer, that nothing was written, still arrives.
 const GRACE: Duration = Duration::from_millis(500);
@@ -31,8 +39,8 @@ const SETTINGS: &str = "SELECT set_config(s.name, w.value, false)
      WHERE s.name <> 'synchronous_commit' OR s.setting = 'off'";
 
 /// What every connection of a store must be like.
-#[derive(Debug)]
-struct Terms {
+#[derive(Debug, Default)]
+pub(crate) struct Terms {
     schema: String,
     /// Known once the store is open.
     store_name: OnceLock<String>,
@@ -59,7 +67,13 @@ impl fmt::Debug for Connections {
 
 impl Connections {
     /// A pool of at most `count` connections, none of them open yet.
-    pub(crate) fn new(manager: Manager, target: String, options: &Options, count: usize) -> Result<Self, StoreError> {
+    pub(crate) fn new(
+        config: Config,
+        connect: Box<dyn Connect>,
+        target: String,
+        options: &Options,
+        count: usize,
+    ) -> Result<Self, StoreError> {
         let timeout = (!options.pooler).then(|| setting_of(options.statement_timeout));
         let terms = Arc::new(Terms {
             schema: options.schema.clone(),
@@ -67,13 +81,9 @@ impl Connections {
             statement_timeout: timeout,
             standby_required: options.standby_required,
         });
-        let for_hook = Arc::clone(&terms);
-        let check = Hook::async_fn(move |client: &mut ClientWrapper, _| {
-            let terms = Arc::clone(&for_hook);
-            Box::pin(async move { admit(client, &terms).await })
-        });
+        let hosts = Hosts::new(config, connect, Arc::clone(&terms), options.connect_timeout);
         // The one used last has its statements prepared and its pages at hand.
-        let pool = Pool::builder(manager).max_size(count).queue_mode(QueueMode::Lifo).post_create(check).build();
+        let pool = Pool::builder(hosts).max_size(count).queue_mode(QueueMode::Lifo).build();
         Ok(Self {
             pool: pool.map_err(|_| failure::stopped("open"))?,
             terms,
@@ -111,15 +121,30 @@ impl Connections {
         &self.target
     }
 
+    /// How many hosts they may lead to.
+    pub(crate) fn host_count(&self) -> usize {
+        self.pool.manager().count()
+    }
+
     /// A connection, new or used before, that was checked.
     pub(crate) async fn get(&self, op: &'static str) -> Result<Connection, StoreError> {
-        let object = match timeout(self.connect_timeout, self.pool.get()).await {
+        let got = timeout(self.connect_timeout.saturating_add(BACKSTOP), self.pool.get()).await;
+        let object = match got {
             Ok(Ok(object)) => object,
             Ok(Err(error)) => return Err(self.named(no_connection(op, error))),
             Err(_) => return Err(self.named(failure::no_connection(op))),
         };
         let (prepares, limit) = (self.prepares, self.statement_timeout + GRACE);
-        Ok(Connection { object: Some(object), prepares, limit, owed: false })
+        Ok(Connection { object: Some(object), prepares, limit, first_by: None, owed: None })
+    }
+
+    /// The same by that time at the latest, and its first statement is answered soon after.
+    pub(crate) async fn get_by(&self, op: &'static str, deadline: Instant) -> Result<Connection, StoreError> {
+        let deadline = deadline + GRACE;
+        let got = timeout_at(deadline, self.get(op)).await;
+        let mut connection = got.map_err(|_| self.named(failure::no_connection(op)))??;
+        connection.first_by = Some(deadline);
+        Ok(connection)
     }
 
     /// Closes the connections that nobody uses: the next ones are checked anew.
@@ -137,27 +162,41 @@ pub(crate) fn setting_of(duration: Duration) -> String {
     format!("{}ms", duration.as_millis().max(1))
 }
 
+impl managed::Manager for Hosts {
+    type Type = Session;
+    type Error = Vec<(String, Unusable)>;
+
+    async fn create(&self) -> Result<Session, Self::Error> {
+        self.session().await
+    }
+
+    /// A connection is checked by what it is asked anyway; the driver notices when the server has closed it.
+    async fn recycle(&self, session: &mut Session, _: &Metrics) -> RecycleResult<Self::Error> {
+        if session.is_current() { Ok(()) } else { Err(RecycleError::message("closed, or of a host that was left")) }
+    }
+}
+
 /// Checks a new connection, and sets up its session where it is ours.
-async fn admit(client: &ClientWrapper, terms: &Terms) -> Result<(), HookError> {
-    let answer = client.query_typed(suitable::LOOK, &[]).await.map_err(HookError::Backend)?;
-    suitable::read(&answer).check(terms.standby_required).map_err(HookError::message)?;
+pub(crate) async fn admit(client: &ClientWrapper, terms: &Terms) -> Result<(), Unusable> {
+    let answer = client.query_typed(suitable::LOOK, &[]).await.map_err(Unusable::Refused)?;
+    suitable::read(&answer).check(terms.standby_required).map_err(Unusable::Unsuitable)?;
     if let Some(name) = terms.store_name.get() {
         let answer = client.query_typed(&suitable::name_of_store(&terms.schema), &[]).await;
-        suitable::check_store(&answer.map_err(HookError::Backend)?, name).map_err(HookError::message)?;
+        suitable::check_store(&answer.map_err(Unusable::Refused)?, name)
+            .map_err(|reason| Unusable::Unsuitable(reason.to_owned()))?;
     }
     if let Some(timeout) = &terms.statement_timeout {
-        client.query_typed(SETTINGS, &[(timeout, Type::TEXT)]).await.map_err(HookError::Backend)?;
+        client.query_typed(SETTINGS, &[(timeout, Type::TEXT)]).await.map_err(Unusable::Refused)?;
     }
     Ok(())
 }
 
-fn no_connection(op: &'static str, error: PoolError) -> StoreError {
+fn no_connection(op: &'static str, error: PoolError<Vec<(String, Unusable)>>) -> StoreError {
     match error {
-        PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
-            failure::of_connect(op, error)
+        PoolError::Backend(reasons) => failure::of_hosts(op, reasons),
+        PoolError::PostCreateHook(_) | PoolError::Timeout(_) | PoolError::Closed | PoolError::NoRuntimeSpecified => {
+            failure::no_connection(op)
         }
-        PoolError::PostCreateHook(HookError::Message(reason)) => failure::unsuitable(op, reason),
-        PoolError::Timeout(_) | PoolError::Closed | PoolError::NoRuntimeSpecified => failure::no_connection(op),
     }
 }
 
@@ -201,56 +240,81 @@ pub(crate) struct Connection {
     object: Option<Object>,
     prepares: bool,
     limit: Duration,
-    /// A statement was sent and not answered, or the answer was the session's last word.
-    owed: bool,
+    /// What came before the first statement is a part of its time.
+    first_by: Option<Instant>,
+    /// Since when: a statement was sent and not answered, or the answer was the session's last word.
+    owed: Option<Instant>,
 }
 
 impl Connection {
     /// Runs one statement as a transaction by itself.
     pub(crate) async fn query(&mut self, question: &Question<'_>) -> Result<Vec<Row>, Refusal> {
-        let Some(object) = self.object.as_ref().filter(|_| !self.owed) else { return Err(Refusal::Unanswered) };
-        self.owed = true;
-        let answer = timeout(self.limit, ask(object, self.prepares, question)).await;
-        self.owed = match &answer {
-            Ok(Ok(_)) => false,
-            Ok(Err(Refusal::Failed(error) | Refusal::Unprepared(error))) => failure::is_last_word(error),
-            Ok(Err(Refusal::Unanswered)) | Err(_) => true,
+        let Some(object) = self.object.as_ref().filter(|_| self.owed.is_none()) else {
+            return Err(Refusal::Unanswered);
         };
+        let sent = Instant::now();
+        self.owed = Some(sent);
+        let deadline = self.first_by.take().unwrap_or(sent + self.limit);
+        let answer = timeout_at(deadline, ask(&object.client, self.prepares, question)).await;
+        let is_over = match &answer {
+            Ok(Ok(_)) => false,
+            Ok(Err(Refusal::Failed(error) | Refusal::Unprepared(error))) => {
+                failure::is_last_word(error) || failure::is_read_only(error)
+            }
+            Ok(Err(Refusal::Unanswered)) | Err(_) => {
+                // At once: whoever hears of it next must not get a connection to the same silence.
+                if sent.elapsed() >= self.limit / 2 {
+                    object.was_silent();
+                }
+                true
+            }
+        };
+        if !is_over {
+            self.owed = None;
+        }
         answer.unwrap_or(Err(Refusal::Unanswered))
+    }
+
+    /// How long a statement may take.
+    pub(crate) fn limit(&self) -> Duration {
+        self.limit
     }
 
     /// The driver's client, for whoever needs more than one statement. Until [`settled`](Self::settled) an answer may be owed.
     pub(crate) fn client(&mut self) -> Option<&mut ClientWrapper> {
-        self.owed = true;
-        self.object.as_deref_mut()
+        self.owed = Some(Instant::now());
+        self.object.as_mut().map(|object| &mut object.client)
     }
 
     /// Does not go back to the pool.
     pub(crate) fn close(mut self) {
-        self.owed = true;
+        self.owed = Some(Instant::now());
     }
 
     /// Everything that was sent to the client has been answered.
     pub(crate) fn settled(&mut self) {
-        self.owed = false;
+        self.owed = None;
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if let Some(object) = self.object.take_if(|_| self.owed) {
-            drop(Object::take(object));
+        let (Some(object), Some(since)) = (self.object.take(), self.owed) else { return };
+        // Whoever gave up may have had less patience than a statement has.
+        if since.elapsed() >= self.limit / 2 {
+            object.was_silent();
         }
+        drop(Object::take(object));
     }
 }
 
-async fn ask(object: &Object, prepares: bool, question: &Question<'_>) -> Result<Vec<Row>, Refusal> {
+async fn ask(client: &ClientWrapper, prepares: bool, question: &Question<'_>) -> Result<Vec<Row>, Refusal> {
     let Question { sql, parameters } = question;
     if !prepares {
-        return object.query_typed(sql, parameters).await.map_err(Refusal::Failed);
+        return client.query_typed(sql, parameters).await.map_err(Refusal::Failed);
     }
     let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
     let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
-    let statement = object.prepare_typed_cached(sql, &types).await.map_err(Refusal::Unprepared)?;
-    object.query(&statement, &values).await.map_err(Refusal::Failed)
+    let statement = client.prepare_typed_cached(sql, &types).await.map_err(Refusal::Unprepared)?;
+    client.query(&statement, &values).await.map_err(Refusal::Failed)
 }

@@ -7,6 +7,8 @@ use hapax_core::store::{ErrorKind, StoreError};
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
 
+use crate::hosts::Unusable;
+
 /// A statement that cannot have written anything: a read, a preparation, a part of a caller's open transaction.
 pub(crate) fn of_read(op: &'static str, error: Error) -> StoreError {
     let (kind, message) = match error.code() {
@@ -112,6 +114,57 @@ fn of_code(code: &SqlState) -> (ErrorKind, &'static str) {
     }
 }
 
+/// None of the hosts can be used. With several, each is named with its reason; a standby among them may be promoted.
+pub(crate) fn of_hosts(op: &'static str, mut reasons: Vec<(String, Unusable)>) -> StoreError {
+    if reasons.len() <= 1 {
+        return reasons.pop().map_or_else(|| no_connection(op), |(_, reason)| of_host(op, reason));
+    }
+    let (mut kind, mut said) = (ErrorKind::Unsuitable, Vec::new());
+    for (host, reason) in reasons {
+        let is_silent = matches!(reason, Unusable::Silent);
+        let error = of_host(op, reason);
+        said.push(format!("{host}: {}", if is_silent { SILENT.to_owned() } else { in_short(&error) }));
+        if error.kind != ErrorKind::Unsuitable {
+            kind = ErrorKind::Unavailable;
+        }
+    }
+    let message = format!(
+        "none of the hosts can be used ({}); nothing was written; check that one of them runs and is the primary",
+        said.join("; ")
+    );
+    StoreError::new(op, kind, message)
+}
+
+const SILENT: &str = "it did not answer in time";
+
+/// Cause without next step, of a host that was named.
+fn in_short(error: &StoreError) -> String {
+    let cause = error.message.split(';').next().unwrap_or_default();
+    cause.strip_prefix("the server ").map_or_else(|| cause.to_owned(), |rest| format!("it {rest}"))
+}
+
+fn of_host(op: &'static str, reason: Unusable) -> StoreError {
+    match reason {
+        Unusable::Refused(error) => of_connect(op, error),
+        Unusable::Unsuitable(reason) => unsuitable(op, reason),
+        Unusable::Nameless(error) => StoreError::new(op, ErrorKind::Unavailable, UNREACHABLE).caused_by(error),
+        Unusable::Silent => no_connection(op),
+    }
+}
+
+const UNREACHABLE: &str = "the server cannot be reached; nothing was written; check that it runs and listens there";
+
+/// The server takes no writes, or none any more: the next connection may lead to one that does.
+pub(crate) fn is_read_only(error: &Error) -> bool {
+    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
+/// The driver passed over a host because it takes no writes. It says so in its words only.
+fn takes_no_writes(error: &Error) -> bool {
+    let said = std::error::Error::source(error).map(ToString::to_string);
+    said.as_deref() == Some("database does not allow writes")
+}
+
 /// A connection could not be made.
 pub(crate) fn of_connect(op: &'static str, error: Error) -> StoreError {
     if let Some((kind, message)) = of_tls(&error) {
@@ -126,10 +179,11 @@ pub(crate) fn of_connect(op: &'static str, error: Error) -> StoreError {
             (ErrorKind::Unavailable, "the server is starting or stopping; nothing was written; try again")
         }
         Some(code) => of_code(code),
-        None => (
+        None if takes_no_writes(&error) => (
             ErrorKind::Unavailable,
-            "the server cannot be reached; nothing was written; check that it runs and listens there",
+            "the server is a standby or read-only; nothing was written; promote it, or its primary",
         ),
+        None => (ErrorKind::Unavailable, UNREACHABLE),
     };
     StoreError::new(op, kind, message).caused_by(error)
 }

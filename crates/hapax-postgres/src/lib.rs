@@ -14,6 +14,7 @@
 //! | `transaction.rs`, `transaction_sqlx.rs` | swaps inside a caller's own transaction |
 //! | `journal.rs` | what people and probes decided |
 //! | `statements.rs`, `rows.rs` | the SQL; rows to records and back |
+//! | `hosts.rs` | which host a connection leads to; one that is silent is passed over |
 //! | `connections.rs`, `suitable.rs` | connections, and what is checked on each of them |
 //! | `schema.rs` | migrations |
 //! | `clock.rs` | the server's clock, watched |
@@ -25,7 +26,14 @@
 //! use hapax_postgres::{Options, Postgres};
 //!
 //! let store = Postgres::open(&Options::new("postgres://app:secret@db.internal/app")).await?;
-//! let engine = Engine::new(store, || /* sixteen random bytes */ [7; 16]);
+//! // Attempts and versions are told apart by these: sixteen bytes of the operating system each time, never the same twice.
+//! // With the crate `hapax`, use `hapax::tokens::random`.
+//! fn random() -> [u8; 16] {
+//!     let mut token = [0; 16];
+//!     getrandom::fill(&mut token).expect("the operating system gives random bytes");
+//!     token
+//! }
+//! let engine = Engine::new(store, random);
 //! # let _ = engine;
 //! # Ok(())
 //! # }
@@ -36,7 +44,9 @@ mod clock;
 mod connections;
 mod encryption;
 mod failure;
+mod hosts;
 mod journal;
+mod large;
 mod lookup;
 mod options;
 mod queue;

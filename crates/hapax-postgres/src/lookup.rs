@@ -1,4 +1,4 @@
-//! Looking without an address, for people: by the first digits of an id, and how many records there are.
+//! Looking without an address, for people: by the first digits of an id, how many records there are, and what they take.
 //!
 //! The first reads the primary key, or the notes' index by id; the second is what the server's own statistics say. What a store must be able to do for
 //! hapax itself is in `reader.rs` and `scan.rs`.
@@ -81,5 +81,18 @@ impl Postgres {
         let rows = connection.query(&Question::new(&sql, [])).await.map_err(|refusal| refusal.of_read("count"))?;
         let estimate: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
         Ok(estimate.and_then(|estimate| u64::try_from(estimate).ok()))
+    }
+
+    /// How many bytes the records take, with their indexes and what is free inside their files.
+    ///
+    /// # Errors
+    /// If the server cannot be asked.
+    pub async fn bytes(&self) -> Result<u64, StoreError> {
+        let (mut connection, _turn) = self.shared.to_read("measure").await?;
+        let table = in_schema(&self.shared.schema, "{schema}.record");
+        let sql = format!("SELECT pg_total_relation_size('{table}'::regclass)");
+        let rows = connection.query(&Question::new(&sql, [])).await.map_err(|refusal| refusal.of_read("measure"))?;
+        let bytes: Option<i64> = rows.first().and_then(|row| row.try_get(0).ok());
+        Ok(bytes.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0))
     }
 }

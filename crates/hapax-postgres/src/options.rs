@@ -53,7 +53,8 @@ impl fmt::Debug for Options {
 
 impl Options {
     /// A database by its connection string, `postgres://user:password@host:5432/database` or `host=… user=…`. It is read
-    /// when the store is opened. With several hosts the one that takes writes is used.
+    /// when the store is opened. Of several hosts the one that takes writes is used; one that does not answer is passed over after
+    /// half a second.
     pub fn new(dsn: impl Into<String>) -> Self {
         Self {
             dsn: dsn.into(),
@@ -92,7 +93,8 @@ impl Options {
         self
     }
 
-    /// How long it may take to get a connection, login included. Default 5 s, at most 24 days.
+    /// How long it may take to get a connection, over all hosts, login included. Default 5 s, at most 24 days. A
+    /// `connect_timeout` in the connection string limits each host.
     #[must_use]
     pub fn with_connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout.min(TIMEOUT_MAX);
@@ -154,6 +156,12 @@ impl Options {
         !must_be_encrypted && self.driver_config().is_some_and(|config| leaves_the_host(&config))
     }
 
+    /// How many hosts the connection string names; 0 where it cannot be read.
+    #[must_use]
+    pub fn host_count(&self) -> usize {
+        self.driver_config().map_or(0, |config| host_count(&config))
+    }
+
     fn driver_config(&self) -> Option<Config> {
         encryption::for_driver(&self.dsn).parse().ok()
     }
@@ -179,7 +187,12 @@ impl Options {
         if !self.dsn.contains("keepalives") {
             config.keepalives_idle(KEEPALIVE_IDLE);
         }
-        let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
+        let (names, addresses, ports) =
+            (config.get_hosts().len(), config.get_hostaddrs().len(), config.get_ports().len());
+        let hosts = names.max(addresses);
+        if (names > 0 && addresses > 0 && names != addresses) || (ports > 1 && ports != hosts) {
+            return Err(invalid("the connection string must have as many ports and host addresses as it has hosts"));
+        }
         if hosts > 1 && config.get_target_session_attrs() == TargetSessionAttrs::Any {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
@@ -220,20 +233,32 @@ fn leaves_the_host(config: &Config) -> bool {
     config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(name) if !is_here(name)))
 }
 
+/// How many hosts it names.
+pub(crate) fn host_count(config: &Config) -> usize {
+    config.get_hosts().len().max(config.get_hostaddrs().len())
+}
+
 /// Where a configuration leads to: `host:port/database`.
 pub(crate) fn target_of(config: &Config) -> String {
-    let ports = config.get_ports();
-    let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
-    let name = |(at, host): (usize, &Host)| match host {
-        Host::Tcp(name) => format!("{name}:{}", port(at)),
-        #[cfg(unix)]
-        Host::Unix(path) => format!("{}:{}", path.display(), port(at)),
-    };
-    let mut hosts: Vec<String> = config.get_hosts().iter().enumerate().map(name).collect();
-    if hosts.is_empty() {
-        hosts = config.get_hostaddrs().iter().enumerate().map(|(at, host)| format!("{host}:{}", port(at))).collect();
-    }
+    let hosts: Vec<String> = (0..host_count(config)).map(|host| name_of_host(config, host)).collect();
     format!("{}/{}", hosts.join(","), config.get_dbname().or(config.get_user()).unwrap_or_default())
+}
+
+/// One of its hosts, for people: `host:port`.
+pub(crate) fn name_of_host(config: &Config, host: usize) -> String {
+    let port = port_of(config, host);
+    match (config.get_hosts().get(host), config.get_hostaddrs().get(host)) {
+        (Some(Host::Tcp(name)), _) => format!("{name}:{port}"),
+        #[cfg(unix)]
+        (Some(Host::Unix(path)), _) => format!("{}:{port}", path.display()),
+        (None, address) => format!("{}:{port}", address.map(ToString::to_string).unwrap_or_default()),
+    }
+}
+
+/// The port of one of its hosts.
+pub(crate) fn port_of(config: &Config, host: usize) -> u16 {
+    let ports = config.get_ports();
+    ports.get(host).or(ports.first()).copied().unwrap_or(5432)
 }
 
 fn invalid(message: &str) -> StoreError {

@@ -11,27 +11,44 @@ use hapax_core::store::{Seen, StoreError};
 use tokio_postgres::types::Type;
 
 use crate::connections::Connection;
-use crate::failure;
 use crate::rows::{self, Question};
 use crate::store::Shared;
+use crate::{failure, large};
 
 /// The record at that address.
 pub(crate) async fn get(shared: &Shared, at: &Address) -> Result<Seen, StoreError> {
-    let (mut connection, _turn) = shared.to_read("get").await?;
-    let (mut rows, now) = find(shared, &mut connection, &[&at.id().as_bytes()[..]], "get").await?;
-    codec::seen(at, rows.remove(at.id()).as_ref(), now, "get")
+    let (row, now) = {
+        let (mut connection, _turn) = shared.to_read("get").await?;
+        let (mut rows, now) = find(shared, &mut connection, &[&at.id().as_bytes()[..]], "get").await?;
+        (rows.remove(at.id()), now)
+    };
+    match row {
+        Some(row) if rows::is_large(&row) => large::get(shared, at, (&row, now), "get").await,
+        row => codec::seen(at, row.as_ref(), now, "get"),
+    }
 }
 
-/// The rows of those ids, as far as they are there.
+/// The rows of those ids, as far as they are there. Large data is left out.
 pub(crate) async fn find(
     shared: &Shared,
     connection: &mut Connection,
     ids: &[&[u8]],
     op: &'static str,
 ) -> Result<(HashMap<Id, OwnedRow>, Now), StoreError> {
+    find_by(shared, connection, &shared.statements.find, ids, op).await
+}
+
+/// The same by one of the two statements.
+pub(crate) async fn find_by(
+    shared: &Shared,
+    connection: &mut Connection,
+    sql: &str,
+    ids: &[&[u8]],
+    op: &'static str,
+) -> Result<(HashMap<Id, OwnedRow>, Now), StoreError> {
     let sent = shared.clock.sent();
     let rows = connection
-        .query(&Question::new(&shared.statements.find, [(&ids as _, Type::BYTEA_ARRAY)]))
+        .query(&Question::new(sql, [(&ids as _, Type::BYTEA_ARRAY)]))
         .await
         .map_err(|refusal| refusal.of_read(op))?;
     let (now_ms, in_recovery) =

@@ -222,12 +222,26 @@ pub(crate) enum Written {
 }
 
 impl Written {
+    /// The record that it lost to, if that is large and its data was left out.
+    pub(crate) fn lost_to_large(&self) -> Option<(&OwnedRow, Now)> {
+        match self {
+            Self::Lost(Some(row), now) if is_large(row) => Some((row, *now)),
+            _ => None,
+        }
+    }
+
     pub(crate) fn into_swap(self, at: &Address, op: &'static str) -> Result<Swap, StoreError> {
         match self {
             Self::Applied(now) => Ok(Swap::Applied(now)),
             Self::Lost(row, now) => Ok(Swap::Lost(codec::seen(at, row.as_deref(), now, op)?)),
         }
     }
+}
+
+/// Whether data was left out because it is large. No record has none; where one has, it is found to be damaged when it is
+/// read whole.
+pub(crate) fn is_large(row: &OwnedRow) -> bool {
+    row.data.is_empty()
 }
 
 /// Reads the columns of a record, beginning at `first`. `None`: there is no id, so there is no record.

@@ -45,11 +45,18 @@ const MIGRATION_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// Makes the schema ready and returns the name of the store.
 pub(crate) async fn prepare(connection: &mut Connection, schema: &str, existing: bool) -> Result<String, StoreError> {
+    let limit = connection.limit();
     let client = connection.client().ok_or_else(|| failure::stopped("open"))?;
     let migrated = async {
-        let tx =
-            client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await.map_err(failed)?;
-        let name = migrate(&tx, schema, existing).await?;
+        // Only a migration may take long.
+        let begun = async {
+            let begun = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start().await;
+            let tx = begun.map_err(failed)?;
+            let known = read(&tx, schema).await?;
+            Ok::<_, StoreError>((tx, known))
+        };
+        let (tx, known) = timeout(limit, begun).await.map_err(|_| failure::unanswered_read("open"))??;
+        let name = migrate(&tx, schema, existing, known).await?;
         tx.commit().await.map_err(failed)?;
         Ok(name)
     };
@@ -59,8 +66,12 @@ pub(crate) async fn prepare(connection: &mut Connection, schema: &str, existing:
     Ok(name)
 }
 
-async fn migrate(tx: &Transaction<'_>, schema: &str, existing: bool) -> Result<String, StoreError> {
-    let mut known = read(tx, schema).await?;
+async fn migrate(
+    tx: &Transaction<'_>,
+    schema: &str,
+    existing: bool,
+    mut known: Option<Known>,
+) -> Result<String, StoreError> {
     if known.is_none() && existing {
         let message = format!("the schema {schema} holds no store; name the database that `hapax proxy` uses");
         return Err(failure::unsuitable("open", message));

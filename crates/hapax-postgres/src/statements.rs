@@ -3,6 +3,8 @@
 //! Each is a file of its own, with its reasons. Each changes the table at most once and is a transaction by itself. None
 //! uses what PostgreSQL-compatible distributed engines lack: no advisory locks, no triggers, no system columns.
 
+use hapax_core::large::LARGE_BYTES_MIN;
+
 /// The server's clock in milliseconds, rounded down: a stamp is never ahead of it.
 pub(crate) const CLOCK: &str = "floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
@@ -25,6 +27,7 @@ pub(crate) struct Statements {
     pub(crate) update_free: String,
     pub(crate) update_held: String,
     pub(crate) find: String,
+    pub(crate) find_whole: String,
     pub(crate) between: String,
     pub(crate) scan_due: String,
     pub(crate) scan_all: String,
@@ -45,6 +48,7 @@ impl Statements {
             update_free: fill(include_str!("statements/update_free.sql")),
             update_held: fill(include_str!("statements/update_held.sql")),
             find: fill(include_str!("statements/find.sql")),
+            find_whole: fill(include_str!("statements/find_whole.sql")),
             between: fill(include_str!("statements/between.sql")),
             scan_due: fill(include_str!("statements/scan_due.sql")),
             scan_all: fill(include_str!("statements/scan_all.sql")),
@@ -67,7 +71,9 @@ fn fill(schema: &str, sql: &str) -> String {
         .replace("{clock}", CLOCK)
         .replace("{no columns}", NO_COLUMNS)
         .replace("{columns of r}", &columns_of("r"))
-        .replace("{columns of f}", &columns_of("f"));
+        .replace("{columns of f}", &columns_of("f"))
+        .replace("{small columns of r}", &small_columns_of("r"))
+        .replace("{small columns of f}", &small_columns_of("f"));
     in_schema(schema, &whole)
 }
 
@@ -78,6 +84,12 @@ fn code_of(sql: &str) -> String {
 
 fn columns_of(row: &str) -> String {
     COLUMNS.map(|column| format!("{row}.{column}")).join(", ")
+}
+
+/// The same with nothing in place of large data, whose length the server knows without reading it.
+fn small_columns_of(row: &str) -> String {
+    let data = format!("CASE WHEN octet_length({row}.data) < {LARGE_BYTES_MIN} THEN {row}.data END AS data");
+    columns_of(row).replace(&format!("{row}.data"), &data)
 }
 
 /// SQL with the schema's name in its places.
@@ -93,8 +105,8 @@ mod tests {
     fn every_part_is_filled_in() {
         let statements = format!("{:?}", Statements::new("shop"));
         for left in [
-            "{schema}", "{guard", "{no", "{clock}", "{columns", "{slice}", "{due", "{first", "{applied", "{new",
-            "{changes", "--",
+            "{schema}", "{guard", "{no", "{clock}", "{columns", "{small", "{slice}", "{due", "{first", "{applied",
+            "{new", "{changes", "--",
         ] {
             assert!(!statements.contains(left), "{left} in {statements}");
         }

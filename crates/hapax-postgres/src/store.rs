@@ -4,22 +4,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, RecyclingMethod};
+use deadpool_postgres::{ConfigConnectImpl, Connect};
 use hapax_core::address::Address;
 use hapax_core::record::{Record, Version};
 use hapax_core::store::{Health, Page, Scan, Seen, Store, StoreError, Swap};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::tls::{MakeTlsConnect, NoTls, TlsConnect};
 use tokio_postgres::{Config, Socket};
 
 use crate::clock::ServerClock;
 use crate::connections::{Connection, Connections};
+use crate::large::Large;
 use crate::options::{Options, target_of};
 use crate::queue::Queue;
 use crate::rows::{Question, Write};
 use crate::statements::Statements;
-use crate::{failure, reader, reaper, scan, schema, suitable, writer};
+use crate::{failure, large, reader, reaper, scan, schema, suitable, writer};
 
 /// Swaps that may be under way or waiting at one time; a caller beyond them waits for its turn to wait.
 const SWAPS_MAX: usize = 16 * 1024;
@@ -50,14 +51,17 @@ pub(crate) struct Shared {
     reads: Semaphore,
     /// Limits the rows that are written alone.
     pub(crate) alone: Semaphore,
+    pub(crate) large: Large,
 }
 
 impl Shared {
-    /// A connection to read with. It is the caller's as long as the permit is.
+    /// A connection to read with. It is the caller's as long as the permit is. Turn, connection and first statement have one
+    /// limit together.
     pub(crate) async fn to_read(&self, op: &'static str) -> Result<(Connection, SemaphorePermit<'_>), StoreError> {
-        let turn = timeout(self.statement_timeout, self.reads.acquire()).await;
+        let deadline = Instant::now() + self.statement_timeout;
+        let turn = timeout_at(deadline, self.reads.acquire()).await;
         let turn = turn.map_err(|_| failure::crowded(op))?.map_err(|_| failure::stopped(op))?;
-        Ok((self.connections.get(op).await?, turn))
+        Ok((self.connections.get_by(op, deadline).await?, turn))
     }
 }
 
@@ -121,22 +125,26 @@ impl Postgres {
     {
         let config = options.config()?;
         options.check_schema()?;
-        // A connection is checked by what it is asked anyway; the driver notices when the server has closed it.
-        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config.clone(), tls, recycling);
-        Self::open_over(options, &config, manager).await
+        Self::open_over(options, config, Box::new(ConfigConnectImpl { tls })).await
     }
 
-    async fn open_over(options: &Options, config: &Config, manager: Manager) -> Result<Self, StoreError> {
-        let count = 2 * options.connections + ALONE_MAX;
+    /// How many hosts the connection string names. With more than one, a failover is meant to be possible.
+    #[must_use]
+    pub fn host_count(&self) -> usize {
+        self.shared.connections.host_count()
+    }
+
+    async fn open_over(options: &Options, config: Config, connect: Box<dyn Connect>) -> Result<Self, StoreError> {
+        let (count, target) = (2 * options.connections + ALONE_MAX, target_of(&config));
         let shared = Arc::new(Shared {
-            connections: Connections::new(manager, target_of(config), options, count)?,
+            connections: Connections::new(config, connect, target, options, count)?,
             statements: Statements::new(&options.schema),
             clock: ServerClock::new(),
             schema: options.schema.clone(),
             statement_timeout: options.statement_timeout,
             reads: Semaphore::new(options.connections),
             alone: Semaphore::new(ALONE_MAX),
+            large: Large::default(),
         });
         let opened = prepare(&shared, options.existing).await;
         opened.map_err(|error| StoreError { op: "open", ..error })?;
@@ -174,7 +182,11 @@ impl Store for Postgres {
             // It is under way, and whoever has it in hand keeps to the time limits.
             Err(_) => answer.await,
         };
-        answered.map_err(|_| failure::abandoned("swap"))??.into_swap(at, "swap")
+        let written = answered.map_err(|_| failure::abandoned("swap"))??;
+        match written.lost_to_large() {
+            Some(found) => Ok(Swap::Lost(large::get(&self.shared, at, found, "swap").await?)),
+            None => written.into_swap(at, "swap"),
+        }
     }
 
     async fn get(&self, at: &Address) -> Result<Seen, StoreError> {

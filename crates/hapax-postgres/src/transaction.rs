@@ -121,10 +121,12 @@ pub(crate) async fn swap_as_guest(shared: &Shared, guest: &mut impl Guest, write
             Some(stamped_at) => Written::Applied(Now { at: moment(stamped_at), ..now }),
             None => Written::Lost(reply.found.map(Box::new), now),
         };
-        return written.into_swap(&write.at, OP);
+        if written.lost_to_large().is_none() {
+            return written.into_swap(&write.at, OP);
+        }
     }
     let sent = shared.clock.sent();
-    let found = guest.find(&statements.find, write.at.id().as_bytes()).await.map_err(failed)?;
+    let found = guest.find(&statements.find_whole, write.at.id().as_bytes()).await.map_err(failed)?;
     let (now_ms, row) = found.ok_or_else(|| failure::standby(OP))?;
     Written::Lost(row.map(Box::new), shared.clock.heard(sent, now_ms)).into_swap(&write.at, OP)
 }

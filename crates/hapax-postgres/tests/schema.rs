@@ -128,4 +128,5 @@ async fn a_store_that_has_to_be_there_is_not_made() {
     assert_eq!(store.about_count().await.unwrap(), None, "the server has not looked yet");
     database.run("ANALYZE hapax.record");
     assert_eq!(store.about_count().await.unwrap(), Some(1));
+    assert!(store.bytes().await.unwrap() >= 8192);
 }

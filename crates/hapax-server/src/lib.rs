@@ -11,6 +11,8 @@
 //! | [`operate`] | the operator's commands |
 //! | [`desk`] | what operators can do, on the store or through a running node |
 //! | [`run`] | starting, reloading, draining |
+//! | `places` | places for connections, and who goes when there are none left |
+//! | `descriptors` | file descriptors: how many there are, and for whom |
 //! | [`network`] | networks in CIDR notation: whose word is believed |
 //! | [`logs`] | what is logged, and how |
 //! | [`ledger`] | `hapax reconcile`: a provider's own records, compared |
@@ -22,11 +24,13 @@ pub mod admin;
 pub mod audit_routes;
 pub mod cli;
 pub mod config;
+mod descriptors;
 pub mod desk;
 pub mod ledger;
 pub mod logs;
 pub mod network;
 pub mod operate;
+mod places;
 pub mod proxy;
 pub mod run;
 pub mod scope;

@@ -3,7 +3,11 @@
 //! Pretty on a terminal, JSON otherwise, both with UTC times. Whatever a caller can put into a value, a line stays one line and
 //! a terminal stays as it was: every control character is escaped on the way out, in one place, after formatting. Callers are
 //! logged as short digests; keys, secrets, bodies and field values are not logged at all, nor is what the crates we build on
-//! have to say about them. What is worth an event is decided where it happens.
+//! have to say about them. What is worth an event is decided where it happens. The lines of requests (`requests`) are so many
+//! that they are formatted by hand and written together (`batch`).
+
+mod batch;
+mod requests;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,11 +19,14 @@ use std::sync::{Arc, OnceLock};
 use sha2::{Digest, Sha256};
 use tracing::level_filters::LevelFilter;
 use tracing::{Level, Metadata, Subscriber};
-use tracing_subscriber::filter::{FilterExt, FilterFn};
+use tracing_subscriber::filter::FilterFn;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer, Registry};
+use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
+
+use batch::Batch;
+use requests::{Requests, is_request};
 
 /// What the lines look like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,8 +81,40 @@ pub fn init(format: Format, filter: &str) -> Result<(), LogsError> {
         (false, _) => Style::Json,
     };
     // A log that cannot be written must not end the work that is logged.
-    let sink = Arc::new(|line: &[u8]| drop(io::stderr().lock().write_all(line)));
-    subscriber(style, filter, sink)?.try_init().map_err(|_| LogsError::Twice)
+    let sink: Sink = Arc::new(|line: &[u8]| drop(io::stderr().lock().write_all(line)));
+    let batch = Batch::start(Arc::clone(&sink));
+    let gathered = Arc::clone(&batch);
+    let requests: Sink = Arc::new(move |line: &[u8]| gathered.push(line));
+    let (subscriber, set_filter) = build(style, filter, sink, requests)?;
+    subscriber.try_init().map_err(|_| LogsError::Twice)?;
+    RUNNING.set(Running { batch, set_filter }).map_err(|_| LogsError::Twice)
+}
+
+/// What [`init`] has set up.
+struct Running {
+    batch: Arc<Batch>,
+    set_filter: SetFilter,
+}
+
+static RUNNING: OnceLock<Running> = OnceLock::new();
+
+/// Puts another filter in force.
+type SetFilter = Box<dyn Fn(&str) -> Result<(), LogsError> + Send + Sync>;
+
+/// Changes what is logged from now on. Without [`init`] nothing is, and nothing changes.
+///
+/// # Errors
+///
+/// The filter cannot be read; the old one stays in force.
+pub fn set_filter(filter: &str) -> Result<(), LogsError> {
+    RUNNING.get().map_or(Ok(()), |running| (running.set_filter)(filter))
+}
+
+/// Writes the lines that wait for others. Whoever ends the process asks for it.
+pub fn flush() {
+    if let Some(running) = RUNNING.get() {
+        running.batch.flush();
+    }
 }
 
 /// Whether [`init`] takes that filter.
@@ -107,13 +146,29 @@ pub type Sink = Arc<dyn Fn(&[u8]) + Send + Sync>;
 ///
 /// The filter cannot be read.
 pub fn subscriber(style: Style, filter: &str, sink: Sink) -> Result<impl Subscriber + Send + Sync + use<>, LogsError> {
-    let filter = parse_filter(filter)?;
+    build(style, filter, Arc::clone(&sink), sink).map(|(subscriber, _)| subscriber)
+}
+
+/// With an end of their own for the lines of requests, and with what changes the filter later.
+fn build(
+    style: Style,
+    filter: &str,
+    sink: Sink,
+    requests: Sink,
+) -> Result<(impl Subscriber + Send + Sync + use<>, SetFilter), LogsError> {
+    let (filter, handle) = reload::Layer::new(parse_filter(filter)?);
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Lines { style, sink });
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match style {
         Style::Json => Box::new(lines.json().flatten_event(true).with_current_span(true).with_span_list(false)),
         Style::Plain | Style::Coloured => Box::new(lines),
     };
-    Ok(Registry::default().with(lines.with_filter(filter.and(FilterFn::new(is_fit_to_log)))))
+    let subscriber = Registry::default()
+        .with(lines.with_filter(FilterFn::new(|meta| !is_request(meta))))
+        .with(Requests { style, sink: requests }.with_filter(FilterFn::new(is_request)))
+        .with(FilterFn::new(is_fit_to_log))
+        .with(filter);
+    let set_filter = move |text: &str| handle.reload(parse_filter(text)?).map_err(|_| LogsError::Twice);
+    Ok((subscriber, Box::new(set_filter)))
 }
 
 /// Below `info`, the crates we build on log what passes through them: drivers the parameters of a statement, HTTP crates

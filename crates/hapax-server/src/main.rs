@@ -67,7 +67,7 @@ fn proxy(flags: &Flags) -> Result<ExitCode, Failure> {
 fn check(flags: &Flags) -> Result<ExitCode, Failure> {
     let (config, _) = prepared(&flags.sources(environment()))?;
     let mut text = String::new();
-    for warning in config.warnings() {
+    for warning in config.warnings().into_iter().chain(config.warnings_without_store()) {
         text.push_str(&format!("note: {warning}\n"));
     }
     let file = config.file.as_ref().map_or_else(|| "no file".to_owned(), |path| path.display().to_string());

@@ -166,6 +166,28 @@ async fn readyz_says_ready_or_what_is_not() {
 }
 
 #[tokio::test]
+async fn other_machines_are_told_what_is_wrong_only_with_a_token() {
+    let checks = || Some(vec![Check::passed("clock", "steady"), Check::failed("store", "db-7 refused alice")]);
+    let plain = (503, "not ready: store\n".to_owned());
+    let verbose = (503, "[+] clock: steady\n[-] store: db-7 refused alice\nnot ready: store\n".to_owned());
+    let ask = async |state: State<Fixed, Nobody>, bind: &str, fields: &str| {
+        let answer = serve(state, bind).await.get("/readyz?verbose", fields).await;
+        (answer.status, answer.body)
+    };
+    let with_token = || {
+        let state = state(checks());
+        state.access.store(Arc::new(Access::new(false).with("board", Role::Viewer, "looks-only-1234567")));
+        state
+    };
+    assert_eq!(ask(state(checks()), "127.0.0.1:0", "").await, verbose);
+    assert_eq!(ask(with_token(), "127.0.0.1:0", "").await, verbose);
+    assert_eq!(ask(state(checks()), "0.0.0.0:0", "").await, plain, "nobody has a token");
+    assert_eq!(ask(with_token(), "0.0.0.0:0", "").await, plain);
+    let token = "Authorization: Bearer looks-only-1234567\r\n";
+    assert_eq!(ask(with_token(), "0.0.0.0:0", token).await, verbose);
+}
+
+#[tokio::test]
 async fn checks_that_hang_are_not_ready() {
     let admin = serve(state(None), "127.0.0.1:0").await;
     let answer = admin.get("/readyz?verbose=1", "").await;
@@ -395,7 +417,7 @@ fn emit_everything() {
             Kind::Histogram(_) => ::metrics::histogram!(metric.name, &labels).record(0.004),
         }
     }
-    metrics::set_durability("sqlite", "strict");
+    metrics::set_durability("sqlite", "disk", Some("none"));
 }
 
 #[tokio::test]
@@ -411,7 +433,7 @@ async fn a_scrape_is_well_formed_and_whole() {
     let has = |row: &str| series.values().flatten().any(|(given, _)| given == row);
     assert!(has(r#"hapax_claims_total{outcome="replayed"}"#));
     assert!(has(&format!("hapax_build_info{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"))));
-    assert!(has(r#"hapax_durability_info{store="sqlite",level="strict"}"#));
+    assert!(has(r#"hapax_durability_info{store="sqlite",level="disk"}"#));
     assert!(has(r#"hapax_store_seconds_bucket{op="example",le="0.005"}"#), "buckets, not quantiles");
     // Left for `promtool check metrics`.
     std::fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join("scrape.txt"), &answer.body).unwrap();

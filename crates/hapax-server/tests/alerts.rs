@@ -197,10 +197,23 @@ fn a_store_that_is_gone_opens_the_breaker_and_puts_answers_and_sweeps_at_risk() 
 }
 
 #[test]
+fn a_store_at_its_ceiling_is_full() {
+    needs_clients!();
+    // The store has records of hapax's own.
+    let node = start_with(Kept::Sqlite, |builder| builder.with_config("[store]\nrows_max = 4\n"));
+    let before = scrape(&node.hapax);
+    for number in 0..4 {
+        pay(&format!("k-{number}")).send(node.hapax.address());
+    }
+    until("the store was measured", SOON, || node.hapax.metric("hapax_store_full") > 0.5);
+    assert_fires("HapaxStoreFull", &before, &scrape(&node.hapax), &[]);
+}
+
+#[test]
 fn an_answer_that_never_came_is_unknown_and_then_dead() {
     needs_clients!();
     let probe = "[[route]]\nmethods = [\"POST\"]\npath = \"/payments\"\nprobe_attempts = 5\nprobe_backoff = \"100ms\"\n\
-                 probe = { get = \"/lost?key={key}\", happened = \"200\", did_not_happen = \"404\" }\n";
+                 probe = { get = \"/lost?record={id}\", happened = \"200\", did_not_happen = \"404\" }\n";
     let node = quick(Kept::Sqlite, probe);
     node.ledger.on("/lost", Behaviour::answer(500, "broken"));
     let before = scrape(&node.hapax);

@@ -237,8 +237,11 @@ fn a_record_is_named_by_id_by_scope_and_key_or_by_label(kept: Kept) {
     let desk = start(kept);
     let ids: Vec<String> = (0..3).map(|nth| desk.unknown(&format!("k-{nth}"))).collect();
     let record = desk.get(&format!("/v1/keys/{}", ids[0])).json();
-    let named =
-        [json!({ "scope": record["scope"], "key": "k-0" }), json!({ "key": "k-1" }), json!({ "label": "order=o-k-2" })];
+    let named = [
+        json!({ "scope": record["scope"], "key": "k-0" }),
+        json!({ "key": "k-1", "keys_unique": true }),
+        json!({ "scope": record["scope"], "label": "order=o-k-2" }),
+    ];
     for (nth, mut said) in named.into_iter().enumerate() {
         said["verdict"] = json!("happened");
         said["reason"] = json!("webhook");
@@ -252,7 +255,8 @@ fn a_record_is_named_by_id_by_scope_and_key_or_by_label(kept: Kept) {
         let other = request("POST", "/payments").header("Authorization", &format!("Bearer {caller}-secret"));
         assert_eq!(desk.node.send(&other.header("Idempotency-Key", "shared").body("{}")).status, 504);
     }
-    let several = desk.post("/v1/resolutions", &json!({ "key": "shared", "verdict": "happened", "reason": "x" }));
+    let shared = json!({ "key": "shared", "keys_unique": true, "verdict": "happened", "reason": "x" });
+    let several = desk.post("/v1/resolutions", &shared);
     assert_eq!((several.status, &several.json()["kind"]), (409, &json!("several")), "{}", several.text());
 }
 
@@ -260,7 +264,12 @@ fn an_unknown_record_is_not_found(kept: Kept) {
     let desk = start(kept);
     let id = "ab".repeat(32);
     assert_eq!(desk.get(&format!("/v1/keys/{id}")).status, 404);
-    for named in [json!({ "id": id }), json!({ "key": "nobody's" }), json!({ "label": "order=4711" })] {
+    for named in [
+        json!({ "id": id }),
+        json!({ "scope": "h:acme", "key": "nobody's" }),
+        json!({ "key": "nobody's", "keys_unique": true }),
+        json!({ "scope": "h:acme", "label": "order=4711" }),
+    ] {
         let mut said = named.clone();
         said["verdict"] = json!("happened");
         said["reason"] = json!("webhook");
@@ -538,7 +547,12 @@ fn no_token_reaches_a_log() {
     assert!(!said.contains(OPERATOR) && !said.contains(VIEWER), "{said}");
 }
 
-/// The page's own examples, in their order, in one shell; only the address and the file of the token are changed.
+/// What the upstream was told to be the record of that key.
+fn node_record(desk: &Desk, key: &str) -> String {
+    desk.node.ledger.executions(key)[0].record.clone().expect("the id is sent with the request")
+}
+
+/// The page's own examples, in their order, in one shell; only the address, the record and the file of the token are changed.
 #[test]
 fn the_examples_of_the_page_work_as_written() {
     needs_clients!();
@@ -556,6 +570,8 @@ fn the_examples_of_the_page_work_as_written() {
     let script = format!("set -eu\n{}\n", examples.join("\n"));
     let script = script.replace("127.0.0.1:9180", &desk.node.hapax.admin().to_string());
     let script = script.replace("/etc/hapax/admin-token", &token.display().to_string());
+    let shown = "93ed900b5c5f44afe0c9366190bb73debdde1a79f9dc772a8a7edc404818d049";
+    let script = script.replace(shown, node_record(&desk, "k-lost").as_str());
     let said = clients::run(Command::new("sh").args(["-c", &script]));
     assert!(said.contains(r#""changed":true"#) && said.contains(r#""freed":1"#), "{said}");
     assert!(said.contains("admin (provider-webhook)"), "{said}");

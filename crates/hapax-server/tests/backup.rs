@@ -454,7 +454,8 @@ probe = { get = "/look-up/{key}", happened = "200", did_not_happen = "404" }
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn start_probed(kept: Kept) -> Node {
-    start_with(kept, |builder| builder.with_config(PROBED))
+    // One tenant, so that a probe may ask by key.
+    start_with(kept, |builder| builder.with_scope("single").with_config(PROBED))
 }
 
 /// What became of a payment, as the upstream tells it: what its own ledger says.
@@ -620,4 +621,141 @@ fn a_restore_that_is_killed_leaves_the_old_store_or_the_new_one_with_its_fence()
         assert_eq!(whole, "ok");
     }
     assert!(ends[0] > 0, "at least the first is killed before it has begun: {ends:?}");
+}
+
+fn ended(directory: &Path, arguments: &[&str]) -> Ended {
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_hapax")).args(arguments).current_dir(directory).env_clear().output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+/// Three protected routes, the default one included; one of them has a probe.
+const THREE_ROUTES: &str = r#"
+[defaults]
+retention = "72h"
+
+[[route]]
+path = "/refunds"
+
+[[route]]
+path = "/transfers"
+probe = { get = "/look-up/{key}", happened = "200", did_not_happen = "404" }
+"#;
+
+#[test]
+fn a_restore_says_in_plain_words_what_clients_get_and_status_needs_attention_meanwhile() {
+    let mut node = start_with(Kept::Sqlite, |builder| builder.with_config(THREE_ROUTES));
+    let directory = node.hapax.dir().to_owned();
+    assert_eq!(node.send(&pay("k-1")).status, 201);
+    done(&directory, &["backup", "copy.db"]);
+    assert_eq!(ended(&directory, &["status"]).code, Some(0));
+    node.hapax.terminate();
+    let said = done(&directory, &["restore", "copy.db"]);
+    for part in [
+        "Every new key gets 409 outcome-unknown for up to 3 days, until 20",
+        "Routes with a probe: 1.",
+        "Routes without a probe: 2. A person must decide every such key",
+        "see what it has and the backup lacks, and take it over: hapax store recover hapax.db.before-restore-",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    node.hapax.restart();
+    let status = ended(&directory, &["status"]);
+    assert_eq!(status.code, Some(1), "{status:?}");
+    assert!(status.stdout.starts_with("needs attention\n"), "{status:?}");
+    let problem = status.stdout.lines().find(|line| line.starts_with("problem ")).unwrap();
+    assert!(problem.contains("a fence stands since a restore: until 20"), "{problem}");
+    assert!(
+        problem.contains("gets 409 outcome-unknown; on 2 routes without a probe a person must decide"),
+        "{problem}"
+    );
+    let told = node.hapax.ask_admin("/v1/status").json();
+    assert_eq!((&told["healthy"], &told["fence"]["routes_without_probe"]), (&false.into(), &2.into()), "{told}");
+    assert_eq!(node.hapax.ask_admin("/readyz").status, 200, "known keys and others are served");
+    done(&directory, &["fence", "--lift", "--reason", "compared with the ledger"]);
+    assert_eq!(ended(&directory, &["status"]).code, Some(0));
+}
+
+/// A store that was restored: of what came after the backup, the kept file knows it all.
+fn restored(config: &str) -> (Node, PathBuf, Response) {
+    let mut node = start_with(Kept::Sqlite, |builder| builder.with_config(config));
+    assert_eq!(node.send(&pay("before")).status, 201);
+    done(node.hapax.dir(), &["backup", "copy.db"]);
+    let answer = node.send(&pay("asked-again"));
+    assert_eq!(node.send(&pay("not-asked-again")).status, 201);
+    node.ledger.next("cut-off", Behaviour::Drop);
+    assert_eq!(node.send(&pay("cut-off")).status, 504);
+    node.hapax.terminate();
+    done(node.hapax.dir(), &["restore", "copy.db"]);
+    node.hapax.restart();
+    let kept = files(&node, "before-restore").into_iter().next().unwrap();
+    (node, kept, answer)
+}
+
+#[test]
+fn what_the_kept_file_knows_is_taken_over_and_nothing_runs_twice() {
+    let (node, kept, answer) = restored("[background]\nsweep_every = \"100ms\"\n");
+    let (directory, kept) = (node.hapax.dir(), kept.to_str().unwrap());
+    assert_eq!(refused(&node.send(&pay("asked-again"))), (409, "outcome-unknown".to_owned()));
+    let other = pay("not-asked-again").body("{}");
+
+    let said = done(directory, &["recover", kept]);
+    for part in [
+        " holds 4 records of callers.\n",
+        "        1  are the same in the store\n",
+        "        1  are completed, and the store lacks them",
+        "        1  are completed, and in the store nobody knew",
+        "        1  were not finished, and the store lacks them",
+        "settled with its answer  asked-again  ",
+        "Nothing was changed. To take it over: add --apply --reason TEXT.",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(refused(&node.send(&pay("asked-again"))).0, 409, "it only looked");
+
+    let apply = ["recover", kept, "--apply", "--reason", "the disk was readable after all", "--as", "ana"];
+    let said = done(directory, &apply);
+    assert!(said.contains("nothing is lost any more: hapax store fence --lift"), "{said}");
+    let replay = node.send(&pay("asked-again"));
+    assert_eq!((replay.status, &replay.body, replay.is_replay()), (201, &answer.body, true));
+    assert!(node.send(&pay("not-asked-again")).is_replay());
+    assert_eq!(node.send(&other).status, 422, "its fingerprint is there as well");
+    assert_eq!(refused(&node.send(&pay("cut-off"))), (409, "outcome-unknown".to_owned()));
+    for key in ["before", "asked-again", "not-asked-again"] {
+        node.ledger.assert_once(key);
+    }
+    let store = Connection::open(directory.join("hapax.db")).unwrap();
+    let sql = "SELECT count(*) FROM hapax_note WHERE what = 'recover' AND who = 'ana' AND reason LIKE 'the disk was%'";
+    assert_eq!(store.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap(), 3, "each is in the audit log");
+
+    let again = done(directory, &apply);
+    assert!(again.contains("        4  are newer or settled") || !again.contains("taken over"), "{again}");
+    done(directory, &["fence", "--lift", "--reason", "nothing was lost"]);
+    until("the fence is gone", PATIENCE, || node.hapax.metric("hapax_fence") == 0.0);
+    assert_eq!(node.send(&pay("new")).status, 201);
+}
+
+#[test]
+fn what_ran_again_after_the_restore_is_not_overwritten_by_the_kept_file() {
+    let (node, kept, answer) = restored("[background]\nsweep_every = \"100ms\"\n");
+    done(node.hapax.dir(), &["fence", "--lift", "--reason", "a mistake"]);
+    until("the fence is gone", PATIENCE, || node.hapax.metric("hapax_fence") == 0.0);
+    let second = node.send(&pay("asked-again"));
+    assert_eq!(second.status, 201);
+    assert_ne!(second.body, answer.body, "it ran again, as a lifted fence allows");
+    done(node.hapax.dir(), &["recover", kept.to_str().unwrap(), "--apply", "--reason", "too late for this one"]);
+    assert_eq!(node.send(&pay("asked-again")).body, second.body);
+}
+
+#[test]
+fn a_file_of_another_store_is_not_taken_over() {
+    let (one, other) = (start(Kept::Sqlite), start(Kept::Sqlite));
+    assert_eq!(other.send(&pay("k")).status, 201);
+    let file = other.hapax.dir().join("hapax.db");
+    let arguments = ["recover", file.to_str().unwrap(), "--apply", "--reason", "a mistake"];
+    fails(one.hapax.dir(), &arguments, 2, "is not an older state of this store");
+    fails(one.hapax.dir(), &["recover", "none.db"], 2, "there is no store at none.db");
+    fails(one.hapax.dir(), &["recover", "none.db", "--apply"], 2, "--reason");
+    assert_eq!(records(&one.hapax.dir().join("hapax.db")), 0);
 }

@@ -59,8 +59,15 @@ fn a_claim_of_a_verified_token_names_the_caller() {
         token("alice", LATER, b"some other secret of the same length...."),
         "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSIsImV4cCI6NDAwMDAwMDAwMH0.".to_owned(),
     ] {
-        assert_eq!(refused(&send("k", &bad)), (400, "scope-missing".into()));
+        let response = send("k", &bad);
+        assert_eq!(refused(&response), (401, "scope-missing".into()));
+        let asked = response.header("www-authenticate").unwrap();
+        assert!(asked.starts_with("Bearer realm=\"api\", error=\"invalid_token\", error_description=\""), "{asked}");
+        assert_eq!(response.header("cache-control"), Some("no-store"));
     }
+    let missing = post("k").send(hapax.address());
+    assert_eq!(refused(&missing), (401, "scope-missing".into()));
+    assert_eq!(missing.header("www-authenticate"), Some("Bearer realm=\"api\""));
     assert_eq!(ledger.all().len(), 2);
 }
 
@@ -84,6 +91,10 @@ fn an_endpoint_names_the_tenant_and_may_refuse_a_replay() {
     assert!(send().is_replay());
     doorman.on("*", says(403, ""));
     assert_eq!(refused(&send()), (400, "scope-missing".into()), "no longer let in");
+    doorman.on("*", says(401, ""));
+    let expired = send();
+    assert_eq!(refused(&expired), (401, "scope-missing".into()));
+    assert!(expired.header("www-authenticate").unwrap().contains("error=\"invalid_token\""));
     doorman.on("*", says(200, "other"));
     assert_eq!((send().status, ledger.executions("k").len()), (201, 2), "another tenant's key is another key");
     doorman.on("*", Behaviour::Drop);
@@ -122,6 +133,27 @@ fn who_waits_for_an_answer_is_asked_about_when_it_comes() {
     ledger.release("k");
     assert_eq!(first.join().unwrap().status, 201);
     assert_eq!(refused(&waiting.join().unwrap()), (403, "replay-refused".into()));
+    ledger.assert_once("k");
+}
+
+#[test]
+fn a_replay_for_credentials_that_have_expired_asks_for_new_ones() {
+    let (ledger, doorman) = (Ledger::start(), Ledger::start());
+    let config = format!("[ask]\nurl = \"{}/check\"\n[defaults]\nreplay_check = \"ask\"\n", doorman.url());
+    let hapax = Hapax::builder(env!("CARGO_BIN_EXE_hapax"))
+        .with_upstream(&ledger.url())
+        .with_scope("")
+        .with_config(&config)
+        .start();
+    let send = || post("k").header("Authorization", "Bearer opaque").send(hapax.address());
+    assert_eq!(send().status, 201);
+    let headers = vec![("WWW-Authenticate".to_owned(), "Bearer realm=\"acme\", error=\"invalid_token\"".to_owned())];
+    doorman.on("*", Behaviour::Answer(Answer { status: 401, headers, ..Answer::default() }));
+    let expired = send();
+    assert_eq!(refused(&expired), (401, "scope-missing".into()));
+    assert_eq!(expired.header("www-authenticate"), Some("Bearer realm=\"acme\", error=\"invalid_token\""));
+    doorman.on("*", Behaviour::answer(200, ""));
+    assert!(send().is_replay(), "with credentials that are accepted again");
     ledger.assert_once("k");
 }
 

@@ -7,6 +7,8 @@
 
 #[path = "config/commands.rs"]
 mod commands;
+#[path = "config/mistakes.rs"]
+mod mistakes;
 #[path = "config/papers.rs"]
 mod papers;
 #[path = "config/policies.rs"]

@@ -8,7 +8,7 @@ mod node;
 use std::time::Duration;
 
 use hapax_testkit::ledger::{Answer, Behaviour};
-use hapax_testkit::raw_http::{Conn, request};
+use hapax_testkit::raw_http::{Conn, Response, request};
 use hapax_testkit::wait::until;
 use node::{Kept, on_both_stores, pay, refused, start, start_with, unkeyed};
 
@@ -108,15 +108,26 @@ fn no_usable_caller_identity(kept: Kept) {
     let node = start(kept);
     let anonymous = request("POST", "/payments").header("Idempotency-Key", "k").body("{}");
     let response = node.send(&anonymous);
-    assert_eq!(refused(&response), (400, "scope-missing".into()));
-    let detail = response.json()["detail"].as_str().unwrap().to_owned();
-    assert!(detail.contains("anonymous"), "{detail}");
+    assert_eq!(refused(&response), (401, "scope-missing".into()));
+    assert_eq!(response.header("www-authenticate"), Some("Bearer realm=\"api\""));
+    let speaks_to_operators = |response: &Response| {
+        let text = response.text();
+        ["configure", "anonymous", "scope =", "\"jwt\"", "\"ask\""].into_iter().any(|word| text.contains(word))
+    };
+    assert!(!speaks_to_operators(&response), "{}", response.text());
+    node.hapax.line_with("anonymous = true where the upstream does not tell callers apart");
     let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.AAAA";
     let token =
         request("POST", "/payments").header("Idempotency-Key", "k").header("Authorization", &format!("Bearer {jwt}"));
     let response = node.send(&token.body("{}"));
-    assert_eq!(refused(&response), (400, "scope-missing".into()));
-    assert!(response.json()["detail"].as_str().unwrap().contains("jwt"));
+    assert_eq!(refused(&response), (400, "scope-missing".into()), "a matter of the configuration");
+    assert!(!speaks_to_operators(&response), "{}", response.text());
+    node.hapax.line_with("if callers use tokens, configure scope");
+    for _ in 0..5 {
+        node.send(&anonymous);
+    }
+    let advice = node.hapax.stderr().matches("anonymous = true").count();
+    assert_eq!(advice, 1, "said once, however many are refused");
     assert!(node.ledger.all().is_empty());
 }
 
@@ -153,7 +164,7 @@ fn upstream_timed_out_is_unknown(kept: Kept) {
 }
 
 /// Sends the request in the background and waits until the upstream has it and holds it.
-fn hold(node: &node::Node, key: &'static str) -> std::thread::JoinHandle<hapax_testkit::raw_http::Response> {
+fn hold(node: &node::Node, key: &'static str) -> std::thread::JoinHandle<Response> {
     node.ledger.hold(key);
     let address = node.hapax.address();
     let first = std::thread::spawn(move || pay(key).send(address));
@@ -392,10 +403,14 @@ fn observed_requests_count_as_what_they_would_have_come_to(kept: Kept) {
 fn the_service_sees_key_and_attempt(kept: Kept) {
     let node = start(kept);
     node.ledger.next("k", Behaviour::answer(503, ""));
-    node.send(&pay("k").header("Idempotency-Attempt", "99").header("Connection", "Idempotency-Key"));
+    let forged = pay("k").header("Idempotency-Attempt", "99").header("Idempotency-Record", &"ab".repeat(32));
+    node.send(&forged.header("Connection", "Idempotency-Key, Idempotency-Record"));
     node.send(&pay("k"));
     let attempts: Vec<_> = node.ledger.executions("k").iter().map(|entry| entry.attempt.clone()).collect();
     assert_eq!(attempts, [Some("1".into()), Some("2".into())]);
+    let records: Vec<_> = node.ledger.executions("k").iter().map(|entry| entry.record.clone().unwrap()).collect();
+    let shown = node.hapax.ask_admin("/v1/keys?find=k").json()["records"][0]["id"].as_str().map(str::to_owned);
+    assert_eq!(records, [shown.clone().unwrap(), shown.unwrap()], "the id that operators see, in every attempt");
     assert_eq!(node.ledger.last().header("accept-encoding"), Some("identity"));
 }
 
@@ -462,9 +477,7 @@ fn keys_per_route(kept: Kept) {
 fn cross_origin_refusals_and_replays_can_be_read(kept: Kept) {
     let config = "[cors]\norigins = [\"https://shop.example\"]\n";
     let node = start_with(kept, |builder| builder.with_config(config));
-    let allowed = |response: &hapax_testkit::raw_http::Response| {
-        response.header("access-control-allow-origin").map(str::to_owned)
-    };
+    let allowed = |response: &Response| response.header("access-control-allow-origin").map(str::to_owned);
     let refusal = node.send(&unkeyed("{}").header("Origin", "https://shop.example"));
     assert_eq!((refusal.status, allowed(&refusal).as_deref()), (400, Some("https://shop.example")));
     node.send(&pay("k"));

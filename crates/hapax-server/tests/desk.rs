@@ -84,6 +84,7 @@ on_every_store! {
     what_is_enforced_goes_before_what_was_only_observed
     a_wrong_verdict_says_what_frees_its_key_and_what_does_not
     a_record_is_named_by_its_label
+    a_key_alone_names_a_record_only_where_keys_are_said_to_be_unique
     a_label_is_found_although_some_key_contains_its_text
     what_is_said_is_checked_first
     a_purge_takes_away_what_it_was_shown
@@ -170,6 +171,7 @@ fn said(id: &str, verdict: &str) -> ResolutionRequest {
         scope: None,
         key: None,
         label: None,
+        keys_unique: false,
         verdict: verdict.into(),
         attempt: None,
         answer: None,
@@ -374,7 +376,7 @@ async fn only_what_is_uncertain_can_be_resolved(rig: Rig) {
     let (kind, message) = refused(rig.say(&said(&id, "happened")).await);
     assert_eq!(kind, DeskErrorKind::Conflict);
     assert!(message.starts_with("the record is running, attempt 1 under a lease until 2"), "{message}");
-    let fail = Event::Fail { attempt_id, error: "refused", retry_in_ms: 0 };
+    let fail = Event::Fail { attempt_id, error: "refused", retry_in_ms: 0, keep_ms: None };
     rig.engine().apply(&running, &fail, None).await.unwrap();
     let (kind, message) = refused(rig.say(&said(&id, "did-not-happen")).await);
     assert_eq!(kind, DeskErrorKind::Conflict);
@@ -413,6 +415,7 @@ async fn a_key_that_several_callers_have_must_be_named_with_its_scope(rig: Rig) 
         id: None,
         key: Some(key.into()),
         scope: scope.map(str::to_owned),
+        keys_unique: true,
         ..said("", "did-not-happen")
     };
     let (kind, message) = refused(rig.say(&by_key("k-1", None)).await);
@@ -443,13 +446,15 @@ async fn one_that_cannot_be_read_is_named_where_it_may_be_meant() {
         id: None,
         key: Some(key.into()),
         scope: scope.map(str::to_owned),
+        keys_unique: true,
         ..said("", "happened")
     };
     let (kind, message) = refused(rig.say(&by_key("k-1", None)).await);
     assert_eq!((kind, message.contains(&bobs)), (DeskErrorKind::Conflict, true), "{message}");
     let (kind, message) = refused(rig.say(&by_key("k-1", Some("bob"))).await);
     assert_eq!((kind, message.contains("damaged")), (DeskErrorKind::Conflict, true), "{message}");
-    let by_label = ResolutionRequest { id: None, label: Some("payment=pay_1".into()), ..said("", "happened") };
+    let (label, scope) = (Some("payment=pay_1".into()), Some("bob".into()));
+    let by_label = ResolutionRequest { id: None, scope, label, ..said("", "happened") };
     let (kind, message) = refused(rig.say(&by_label).await);
     assert_eq!((kind, message.contains(&bobs)), (DeskErrorKind::NotFound, true), "{message}");
     assert!(rig.say(&by_key("k-1", Some("alice"))).await.unwrap().0);
@@ -462,6 +467,7 @@ async fn what_is_enforced_goes_before_what_was_only_observed(rig: Rig) {
         id: None,
         key: Some("k-1".to_owned()),
         scope: scope.map(str::to_owned),
+        keys_unique: true,
         ..said("", "happened")
     };
     let (kind, message) = refused(rig.say(&by_key(None)).await);
@@ -497,16 +503,39 @@ async fn a_wrong_verdict_says_what_frees_its_key_and_what_does_not(rig: Rig) {
     assert_eq!(free.remark.as_deref(), Some("free: the next request with the key runs"));
 }
 
+async fn a_key_alone_names_a_record_only_where_keys_are_said_to_be_unique(rig: Rig) {
+    rig.unknown("alice", "k-1", &[]).await;
+    let by_key = ResolutionRequest { id: None, key: Some("k-1".into()), ..said("", "happened") };
+    let (kind, message) = refused(rig.say(&by_key).await);
+    assert_eq!((kind, message.contains("another caller may have used the same key")), (DeskErrorKind::Invalid, true));
+    let body = AnswerRequest { body: Some("p-1".into()), ..AnswerRequest::default() };
+    let unique = ResolutionRequest { keys_unique: true, ..by_key };
+    let (kind, message) = refused(rig.say(&ResolutionRequest { answer: Some(body), ..unique.clone() }).await);
+    assert_eq!((kind, message.contains("a body is recorded for one caller only")), (DeskErrorKind::Invalid, true));
+    assert!(rig.say(&unique).await.unwrap().0);
+}
+
 async fn a_record_is_named_by_its_label(rig: Rig) {
     rig.unknown("alice", "k-1", &[("payment", "pay_1")]).await;
     rig.unknown("alice", "k-2", &[("payment", "pay_2")]).await;
     rig.unknown("bob", "k-3", &[("payment", "pay_2")]).await;
-    let by_label = |label: &str| ResolutionRequest { id: None, label: Some(label.into()), ..said("", "happened") };
-    assert!(rig.say(&by_label("payment=pay_1")).await.unwrap().0);
-    assert!(!rig.say(&by_label("payment=pay_1")).await.unwrap().0, "found again among what is completed");
-    assert_eq!(refused(rig.say(&by_label("payment=pay_2")).await).0, DeskErrorKind::Several);
-    assert_eq!(refused(rig.say(&by_label("payment=pay_3")).await).0, DeskErrorKind::NotFound);
-    assert_eq!(refused(rig.say(&by_label("pay_1")).await).0, DeskErrorKind::Invalid);
+    rig.unknown("alice", "k-4", &[("payment", "pay_4")]).await;
+    rig.unknown("alice", "k-5", &[("payment", "pay_4")]).await;
+    let by_label = |scope: Option<&str>, label: &str| ResolutionRequest {
+        id: None,
+        scope: scope.map(str::to_owned),
+        label: Some(label.into()),
+        ..said("", "happened")
+    };
+    let alices = |label: &str| by_label(Some("alice"), label);
+    assert!(rig.say(&alices("payment=pay_1")).await.unwrap().0);
+    assert!(!rig.say(&alices("payment=pay_1")).await.unwrap().0, "found again among what is completed");
+    assert!(rig.say(&alices("payment=pay_2")).await.unwrap().0, "bob's is another one");
+    assert_eq!(refused(rig.say(&alices("payment=pay_4")).await).0, DeskErrorKind::Several);
+    assert_eq!(refused(rig.say(&alices("payment=pay_3")).await).0, DeskErrorKind::NotFound);
+    assert_eq!(refused(rig.say(&by_label(Some("eve"), "payment=pay_1")).await).0, DeskErrorKind::NotFound);
+    assert_eq!(refused(rig.say(&alices("pay_1")).await).0, DeskErrorKind::Invalid);
+    assert_eq!(refused(rig.say(&by_label(None, "payment=pay_1")).await).0, DeskErrorKind::Invalid, "whose?");
 }
 
 async fn a_label_is_found_although_some_key_contains_its_text(rig: Rig) {

@@ -10,8 +10,12 @@ mod node;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use hapax::http::{IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED, Problem, Refusal};
+use hapax::http::{
+    IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENCY_RECORD, IDEMPOTENT_REPLAYED, Problem,
+    Refusal,
+};
 use hapax_server::proxy::problem as listener;
+use hapax_testkit::hapax::Builder;
 use hapax_testkit::ledger::Behaviour;
 use hapax_testkit::raw_http::{Conn, Response, request};
 use http::StatusCode;
@@ -20,7 +24,8 @@ use node::{Kept, Node, pay, refused, start, start_with, unkeyed};
 use serde_json::Value;
 
 /// Statuses that a problem has besides its usual one.
-const OTHER_STATUSES: [(Problem, u16); 4] = [
+const OTHER_STATUSES: [(Problem, u16); 5] = [
+    (Problem::ScopeMissing, 401),
     (Problem::OutcomeUnknown, 504),
     (Problem::OutcomeUnknown, 500),
     (Problem::KeyReused, 400),
@@ -209,7 +214,8 @@ const OF_ITS_OWN_REQUESTS: [&str; 2] = ["accept", "range"];
 fn every_header_field_that_the_code_names_is_in_the_contract() {
     let contract = contract().to_ascii_lowercase();
     let mut names: BTreeSet<String> = BY_LITERAL.into_iter().map(str::to_owned).collect();
-    for constant in [IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENT_REPLAYED] {
+    for constant in [IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENCY_RECORD, IDEMPOTENT_REPLAYED]
+    {
         names.insert(constant.as_str().to_owned());
     }
     for (path, text) in HTTP_CODE.into_iter().flat_map(sources) {
@@ -316,7 +322,8 @@ fn a_page_of_another_origin_may_read_the_fields_that_are_configured() {
 fn a_node_that_only_observes_promises_no_replay_at_its_start() {
     let promise = "the second answer is the first one, replayed";
     let said = |node: &Node| node.hapax.line_with("Try it twice");
-    assert!(said(&start(Kept::Sqlite)).contains(promise));
-    let observing = start_with(Kept::Sqlite, |builder| builder.with_arg("--observe"));
+    let for_people = |builder: Builder| builder.with_env("HAPAX_LOG_FORMAT", "pretty");
+    assert!(said(&start_with(Kept::Sqlite, for_people)).contains(promise));
+    let observing = start_with(Kept::Sqlite, |builder| for_people(builder).with_arg("--observe"));
     assert!(!said(&observing).contains(promise), "{}", said(&observing));
 }

@@ -19,7 +19,8 @@ const SECRET: &str = "a secret that only the issuer and hapax know";
 fn start(ledger: &Ledger, config: &str) -> Hapax {
     let builder = Hapax::builder(env!("CARGO_BIN_EXE_hapax")).with_upstream(&ledger.url());
     let builder = if config.contains("scope =") { builder.with_scope("") } else { builder };
-    builder.with_config(config).start()
+    // The screen is for people, and nobody reads along here.
+    builder.with_config(config).with_env("HAPAX_LOG_FORMAT", "pretty").start()
 }
 
 /// All that it says at start.

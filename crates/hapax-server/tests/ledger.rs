@@ -16,10 +16,11 @@ use hapax_core::fingerprint::{Fingerprint, Scheme};
 use hapax_core::record::{Body, Outcome, Policy, Record, State, Version};
 use hapax_core::store::{Store as _, Swap};
 use hapax_sqlite::{Options, Sqlite};
+use hapax_testkit::hapax::Builder;
 use hapax_testkit::ledger::Behaviour;
 use hapax_testkit::raw_http::{Request, request};
 use hapax_testkit::wait;
-use node::{Kept, Node, on_both_stores, pay, refused, start, start_with};
+use node::{Kept, Node, on_both_stores, pay, refused};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -66,7 +67,16 @@ fn run(command: &mut Command) -> Ended {
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-const BY_KEY: [&str; 4] = ["--match", "key=key", "--output", "json"];
+/// A node of one tenant: every row is about that one's requests.
+fn start(kept: Kept) -> Node {
+    start_with(kept, |builder| builder)
+}
+
+fn start_with(kept: Kept, change: impl FnOnce(Builder) -> Builder) -> Node {
+    node::start_with(kept, |builder| change(builder.with_scope("single")))
+}
+
+const BY_KEY: [&str; 6] = ["--match", "key=key", "--match", "scope:single", "--output", "json"];
 const STATUS: [&str; 8] =
     ["--status", "status", "--happened", "paid, settled", "--declined", "declined", "--did-not-happen", "void"];
 const APPLY: [&str; 7] = ["--apply", "--reason", "provider's export", "--answer-status", "201", "--settle-after", "0s"];
@@ -90,6 +100,7 @@ on_both_stores! {
     a_record_that_the_ledger_cannot_name_is_not_missing_from_it
     a_label_finds_the_record_and_a_nested_value_the_row
     the_same_key_of_two_callers_is_told_apart_by_scope_only
+    an_id_finds_its_record_and_no_other
     malformed_rows_are_named_and_the_rest_goes_on
     keys_and_labels_are_compared_letter_by_letter
     a_row_about_an_earlier_attempt_does_not_let_a_later_one_run_again
@@ -232,7 +243,7 @@ fn a_record_that_the_ledger_cannot_name_is_not_missing_from_it(kept: Kept) {
     let config = "[[route]]\npath = \"/payments\"\nlabels = { payment = \"answer:/id\" }\n";
     let node = start_with(kept, |builder| builder.with_config(config));
     lose_answer(&node, "lost");
-    let by_label = ["--match", "label:payment=id", "--output", "json"];
+    let by_label = ["--match", "label:payment=id", "--match", "scope:single", "--output", "json"];
     let whole = ["--absent-means-did-not-happen", "--since", "1h", "--until", "0s"];
     let ledger = "id,status\npay-1,paid\n";
     let ended = reconcile(&node, "p.csv", ledger, &with(&[&by_label, &STATUS, &APPLY, &whole]));
@@ -263,6 +274,8 @@ fn a_label_finds_the_record_and_a_nested_value_the_row(kept: Kept) {
     let arguments = [
         "--match",
         "label:order=/data/order",
+        "--match",
+        "scope:single",
         "--status",
         "/data/paid",
         "--happened",
@@ -294,8 +307,13 @@ fn the_same_key_of_two_callers_is_told_apart_by_scope_only(kept: Kept) {
         assert_eq!(node.send(&by(tenant)).status, 504);
     }
     let ledger = "key,tenant\nk,a\n";
-    let ended = reconcile(&node, "p.csv", ledger, &with(&[&BY_KEY, &APPLY]));
-    assert_eq!((ended.code, ended.json()["counts"]["undecided"].as_u64()), (Some(1), Some(2)), "{}", ended.stdout);
+    let by_key = ["--output", "json", "--match"];
+    for more in [&["key=key"][..], &with(&[&["unique-key=key"], &APPLY])] {
+        let ended = reconcile(&node, "p.csv", ledger, &with(&[&by_key, more]));
+        let undecided = ended.json()["counts"]["undecided"].as_u64();
+        assert_eq!((ended.code, undecided), (Some(1), Some(2)), "{}", ended.stdout);
+    }
+    let ended = reconcile(&node, "p.csv", ledger, &with(&[&by_key, &["key=key"]]));
     let scope = ended.json()["findings"]
         .as_array()
         .unwrap()
@@ -304,11 +322,34 @@ fn the_same_key_of_two_callers_is_told_apart_by_scope_only(kept: Kept) {
         .find(|scope| scope.ends_with('a'))
         .unwrap();
     let ledger = format!("key,tenant\nk,{scope}\n");
-    let ended = reconcile(&node, "p.csv", &ledger, &with(&[&BY_KEY, &["--match", "scope=tenant"], &APPLY]));
+    let ended = reconcile(&node, "p.csv", &ledger, &with(&[&by_key, &["key=key", "--match", "scope=tenant"], &APPLY]));
     let counts = ended.json()["counts"].clone();
     assert_eq!((counts["resolved"].as_u64(), counts["undecided"].as_u64()), (Some(1), Some(1)), "{}", ended.stdout);
     assert_eq!(node.send(&by("a")).status, 201);
     assert_eq!(refused(&node.send(&by("b"))).1, "outcome-unknown");
+    // A ledger of one caller: what is another's is not looked at.
+    let ended = reconcile(&node, "p.csv", "key\nk\n", &with(&[&by_key, &["key=key", "--match", "scope:h:c"], &APPLY]));
+    assert_eq!(ended.found(), [("not-here".to_owned(), "k".to_owned(), Some(2))], "{}", ended.stdout);
+    let ended = reconcile(&node, "p.csv", "key\nk\n", &with(&[&by_key, &["key=key", "--match", "scope:h:b"], &APPLY]));
+    assert_eq!((ended.code, ended.found().len()), (Some(0), 1), "{}", ended.stdout);
+    assert_eq!(node.send(&by("b")).status, 201);
+}
+
+fn an_id_finds_its_record_and_no_other(kept: Kept) {
+    let node = start_with(kept, |builder| builder.with_scope("credential"));
+    for key in ["k-1", "k-2"] {
+        lose_answer(&node, key);
+    }
+    let id = node.ledger.executions("k-1")[0].record.clone().unwrap();
+    let ledger = format!("record,body\n\"{} \",one\n{},two\nk-2,three\n,four\n", id.to_uppercase(), "ab".repeat(32));
+    let by_id = ["--match", "id=record", "--answer-body-column", "body", "--output", "json"];
+    let ended = reconcile(&node, "p.csv", &ledger, &with(&[&by_id, &APPLY]));
+    let json = ended.json();
+    assert_eq!((&json["counts"]["resolved"], &json["counts"]["not-here"]), (&1.into(), &1.into()), "{}", ended.stdout);
+    assert_eq!((&json["malformed_rows"][0]["line"], &json["without_key"]), (&4.into(), &1.into()), "{}", ended.stdout);
+    let replay = node.send(&pay("k-1"));
+    assert_eq!((replay.status, replay.text().as_str(), replay.is_replay()), (201, "one", true));
+    assert_eq!(refused(&node.send(&pay("k-2"))).1, "outcome-unknown");
 }
 
 fn malformed_rows_are_named_and_the_rest_goes_on(kept: Kept) {
@@ -369,7 +410,7 @@ fn keys_and_labels_are_compared_letter_by_letter(kept: Kept) {
     }
     let whole = ["--absent-means-did-not-happen", "--since", "1h", "--until", "0s"];
     let of = |name: &str, ledger: &str, by: &str, more: &[&str]| {
-        let by = ["--match", by, "--output", "json"];
+        let by = ["--match", by, "--match", "scope:single", "--output", "json"];
         let ended = reconcile(&node, name, ledger, &with(&[&by, &STATUS, &whole, more]));
         let mut found = ended.found();
         found.retain(|(kind, _, _)| kind != "not-here");
@@ -489,6 +530,11 @@ fn what_cannot_be_compared_is_a_usage_error_with_a_next_step() {
     refused("p.csv", &with(&[&key, &["--happened", "paid"]]), "--status");
     let twice = ["--status", "status", "--happened", "a,b", "--declined", "b"];
     refused("p.csv", &with(&[&key, &twice]), "two meanings");
+    refused("p.csv", &with(&[&key, &APPLY]), "say whose they are");
+    refused("p.csv", &with(&[&["--match", "label:order=key"], &APPLY]), "--match id=COLUMN");
+    let body = ["--answer-body-column", "status"];
+    refused("p.csv", &with(&[&["--match", "unique-key=key"], &APPLY, &body]), "a body is for one caller only");
+    refused("p.csv", &with(&[&key, &["--match", "scope=status", "--match", "scope:x"]]), "twice");
     refused("p.csv", &with(&[&key, &["--apply"]]), "--reason");
     refused("p.csv", &with(&[&key, &["--apply", "--reason", "x"]]), "--answer-status");
     refused("p.csv", &with(&[&key, &["--apply", "--reason", " ", "--answer-status", "200"]]), "1 to 1000 characters");
@@ -555,7 +601,7 @@ fn many_rows_are_compared_in_bounded_memory() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
     command
         .args(["reconcile", "--ledger", "p.csv"])
-        .args(BY_KEY)
+        .args(["--match", "key=key", "--output", "json"])
         .args(STATUS)
         .current_dir(directory.path())
         .env_clear();

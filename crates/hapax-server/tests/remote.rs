@@ -38,6 +38,7 @@ fn resolution(id: &str, verdict: &str) -> ResolutionRequest {
         scope: None,
         key: None,
         label: None,
+        keys_unique: false,
         verdict: verdict.to_owned(),
         attempt: None,
         answer: None,

@@ -19,7 +19,9 @@ mod tokens;
 use std::collections::BTreeMap;
 
 use hapax_core::address::{Address, AddressScheme, Key, Space};
-use hapax_server::scope::{AskOptions, HeaderOrCookie, JwtKeys, Kind, Refusal, ScopeConfigError, ScopeOptions, Scopes};
+use hapax_server::scope::{
+    AskOptions, Challenge, HeaderOrCookie, JwtKeys, Kind, Refusal, ScopeConfigError, ScopeOptions, Scopes,
+};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request};
 
@@ -65,13 +67,22 @@ fn invalid(detail: &str) -> Refusal {
     Refusal::Invalid { detail: detail.to_owned() }
 }
 
+/// 401, with a challenge that names no error.
+fn unauthorized(detail: &str) -> Refusal {
+    Refusal::Unauthorized { detail: detail.to_owned(), challenge: Challenge::bearer() }
+}
+
+/// 401, for a token that is not accepted.
+fn invalid_token(detail: &str) -> Refusal {
+    Refusal::Unauthorized { detail: detail.to_owned(), challenge: Challenge::invalid_token(detail) }
+}
+
 fn unavailable(detail: &str) -> Refusal {
     Refusal::Unavailable { detail: detail.to_owned() }
 }
 
-const ABSENT: &str = "the request has no Authorization, so it cannot be said whose key this is; send Basic or Bearer \
-                      credentials, or configure another scope (\"jwt\", \"ask\", \"credential:NAME\", \"header:NAME\", \
-                      \"single\"), or anonymous = true where the upstream does not tell callers apart";
+const ABSENT: &str = "the request has no Authorization, so it cannot be said whose key this is; send the credentials \
+                      that this API asks for";
 
 mod credential {
     use super::*;
@@ -118,11 +129,11 @@ mod credential {
     }
 
     #[tokio::test]
-    async fn no_credential_is_refused_with_the_kinds_that_fit() {
-        assert_eq!(refusal(&scopes(&[Kind::Credential]), &[]).await, missing(ABSENT));
+    async fn no_credential_is_unauthorized_and_told_nothing_of_the_configuration() {
+        assert_eq!(refusal(&scopes(&[Kind::Credential]), &[]).await, unauthorized(ABSENT));
         // What a caller claims elsewhere is no credential.
         let claims = [("x-tenant", "acme"), ("x-forwarded-for", "10.0.0.1"), ("cookie", "session=1")];
-        assert_eq!(refusal(&scopes(&[Kind::Credential]), &claims).await, missing(ABSENT));
+        assert_eq!(refusal(&scopes(&[Kind::Credential]), &claims).await, unauthorized(ABSENT));
     }
 
     #[tokio::test]
@@ -151,7 +162,9 @@ mod credential {
             (&[("authorization", " Bearer a")], "the value of `Authorization` has white space around it; remove it"),
         ];
         for (lines, detail) in cases {
-            assert_eq!(refusal(&by, lines).await, invalid(detail), "{lines:?}");
+            let is_missing = detail.contains("is empty") || detail.contains("but no credential");
+            let expected = if is_missing { unauthorized(detail) } else { invalid(detail) };
+            assert_eq!(refusal(&by, lines).await, expected, "{lines:?}");
         }
     }
 
@@ -161,8 +174,8 @@ mod credential {
         for name in ["AWS4-HMAC-SHA256", "DPoP", "Digest", "Signature", "Hawk", "OAuth"] {
             let value = format!("{} keyId=\"canary\", signature=\"canary\"", name.to_lowercase());
             let detail = format!(
-                "the Authorization scheme {name} signs every request anew, so a retry could not be recognised by it; \
-                 configure scope = \"ask\" (or \"jwt\", where the caller also has a bearer token)"
+                "the Authorization scheme {name} signs every request anew, so a retry could not be recognised by it; send \
+                 Basic or Bearer credentials"
             );
             assert_eq!(refusal(&by, &[("authorization", &value)]).await, invalid(&detail));
         }
@@ -171,7 +184,7 @@ mod credential {
     #[tokio::test]
     async fn unknown_schemes_are_refused_without_repeating_what_may_be_a_secret() {
         let detail = "the Authorization is neither Basic nor Bearer, so it may change between a request and its retry; \
-                      configure scope = \"ask\" (or \"jwt\", where callers have a signed bearer token)";
+                      send Basic or Bearer credentials";
         for value in ["sk_live_canary", "Token canary", "Negotiate canary", "Bearer\tcanary", "Basiccanary x"] {
             let refused = refusal(&scopes(&[Kind::Credential]), &[("authorization", value)]).await;
             assert_eq!(refused, invalid(detail), "{value}");
@@ -179,7 +192,7 @@ mod credential {
     }
 
     #[tokio::test]
-    async fn a_json_web_token_is_refused_with_a_pointer_to_jwt() {
+    async fn a_json_web_token_is_refused_as_one_that_changes() {
         // {"alg":"RS256"}, {"alg":"none"}, and an encrypted one.
         let tokens = ["eyJhbGciOiJSUzI1NiJ9.e30.c2ln", "eyJhbGciOiJub25lIn0.e30.", "eyJhbGciOiJSUzI1NiJ9.a.b.c.d"];
         for token in tokens {
@@ -188,7 +201,8 @@ mod credential {
                 refused,
                 invalid(
                     "the credential in `Authorization` is a JSON Web Token, which is renewed, so a retry could carry \
-                     another one; configure scope = \"jwt\" (or \"ask\")"
+                     another one; send a credential that stays the same, or ask the operator of this API to accept \
+                     tokens"
                 )
             );
             let refused = refusal(&scopes(&[secret_in("x-api-key")]), &[("x-api-key", token)]).await;
@@ -218,7 +232,8 @@ mod credential {
         for before in ["Bearer ", "bearer  ", "Token ", "JWT "] {
             let refused = refusal(&by_field, &[("x-auth", &format!("{before}{token}"))]).await;
             let words = "the credential in `x-auth` is a JSON Web Token, which is renewed, so a retry could carry \
-                         another one; configure scope = \"jwt\" (or \"ask\")";
+                         another one; send a credential that stays the same, or ask the operator of this API to accept \
+                         tokens";
             assert_eq!(refused, invalid(words), "{before}");
         }
         let by_cookie = scopes(&[Kind::CredentialIn(HeaderOrCookie::Cookie("sid".into()))]);
@@ -252,7 +267,14 @@ mod credential {
         let twice = [("x-api-key", "k1"), ("x-api-key", "k1")];
         let detail = "the request has `x-api-key` more than once; send it once";
         assert_eq!(refusal(&by_header, &twice).await, invalid(detail));
-        assert_eq!(refusal(&by_header, &[]).await, missing("the request has no `x-api-key`; send it"));
+        let asks_for = |of: &Refusal, challenge: &str| match of {
+            Refusal::Unauthorized { challenge: asked, .. } => asked.value() == challenge,
+            _ => false,
+        };
+        let absent = refusal(&by_header, &[]).await;
+        assert_eq!(absent.detail(), "the request has no `x-api-key`; send it");
+        assert!(asks_for(&absent, "ApiKey realm=\"api\", header=\"x-api-key\""), "{absent:?}");
+        assert!(asks_for(&refusal(&by_cookie, &[]).await, "Cookie realm=\"api\", cookie-name=\"sid\""));
         let detail = "the request has `cookie:sid` more than once; send it once";
         assert_eq!(refusal(&by_cookie, &[("cookie", "sid=a; sid=b")]).await, invalid(detail));
     }
@@ -278,10 +300,10 @@ mod anonymous {
         let by = anonymous(&[Kind::Credential]);
         for value in ["", "Bearer", "Token x", "DPoP x", "Bearer eyJhbGciOiJSUzI1NiJ9.e30.c2ln"] {
             let refused = refusal(&by, &[("authorization", value)]).await;
-            assert!(matches!(refused, Refusal::Invalid { .. }), "{value}: {refused:?}");
+            assert!(matches!(refused, Refusal::Invalid { .. } | Refusal::Unauthorized { .. }), "{value}: {refused:?}");
         }
         let by = anonymous(&[secret_in("x-api-key")]);
-        assert!(matches!(refusal(&by, &[("x-api-key", "")]).await, Refusal::Invalid { .. }));
+        assert!(matches!(refusal(&by, &[("x-api-key", "")]).await, Refusal::Unauthorized { .. }));
     }
 
     #[tokio::test]
@@ -392,7 +414,7 @@ mod composition {
     async fn one_missing_part_refuses_the_request() {
         let by = scopes(&[Kind::Credential, header("stripe-account")]);
         assert!(matches!(refusal(&by, &[("authorization", "Bearer a")]).await, Refusal::Missing { .. }));
-        assert!(matches!(refusal(&by, &[("stripe-account", "a")]).await, Refusal::Missing { .. }));
+        assert!(matches!(refusal(&by, &[("stripe-account", "a")]).await, Refusal::Unauthorized { .. }));
     }
 
     #[tokio::test]

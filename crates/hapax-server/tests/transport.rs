@@ -3,6 +3,8 @@
 
 #[path = "transport/early_answers.rs"]
 mod early_answers;
+#[path = "transport/patience.rs"]
+mod patience;
 mod proxied;
 
 use std::net::SocketAddr;
@@ -182,6 +184,7 @@ async fn a_trailer_cannot_say_what_the_head_may_not() {
         "X-HTTP-Method-Override",
         "X_Http_Method_Override",
         "Idempotency_Attempt",
+        "Idempotency_Record",
         "Content-Type",
         "If-Match",
         "X-Tenant",
@@ -241,7 +244,7 @@ async fn fields_of_one_connection_are_removed_both_ways() {
     client
         .send(
             "GET / HTTP/1.1\r\nHost: a\r\nConnection: X-Mine, keep-alive\r\nX-Mine: 1\r\nKeep-Alive: 5\r\n\
-             Proxy-Connection: a\r\nTE: deflate\r\nIdempotency-Attempt: 7\r\n\r\n",
+             Proxy-Connection: a\r\nTE: deflate\r\nIdempotency-Attempt: 7\r\nIdempotency-Record: 7\r\n\r\n",
         )
         .await;
     let answer = client.answer().await;
@@ -249,7 +252,9 @@ async fn fields_of_one_connection_are_removed_both_ways() {
         assert_eq!(answer.field(name), None, "{name}");
     }
     let seen = ledger.only();
-    for name in ["connection", "x-mine", "keep-alive", "proxy-connection", "te", "idempotency-attempt"] {
+    for name in
+        ["connection", "x-mine", "keep-alive", "proxy-connection", "te", "idempotency-attempt", "idempotency-record"]
+    {
         assert_eq!(seen.field(name), None, "{name}");
     }
 }
@@ -302,6 +307,7 @@ async fn a_field_that_differs_from_one_of_ours_by_underscores_only_is_removed() 
         "X_Forwarded_Port",
         "Idempotency_Key",
         "IDEMPOTENCY_ATTEMPT",
+        "Idempotency_record",
         "Content_Type",
         "Content_Length",
         "Transfer_Encoding",
@@ -856,13 +862,15 @@ async fn a_slow_body_is_told_so_and_holds_up_nobody() {
 }
 
 #[tokio::test]
-async fn a_body_that_makes_progress_has_its_time() {
+async fn a_body_that_makes_progress_has_its_time_where_no_rate_is_asked_of_it() {
     let ledger = Ledger::start().await;
-    let proxy = proxy_with(ledger.addr, impatient(), UpstreamOptions::default()).await;
+    let options =
+        ListenOptions { body_time: Duration::from_millis(800), body_rate_min: None, ..ListenOptions::default() };
+    let proxy = proxy_with(ledger.addr, options, UpstreamOptions::default()).await;
     let mut client = Wire::connect(proxy.addr).await;
     client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n").await;
     for byte in b"hello" {
-        tokio::time::sleep(Duration::from_millis(60)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
         client.send([*byte]).await;
     }
     assert_eq!(client.answer().await.text(), "POST /a");

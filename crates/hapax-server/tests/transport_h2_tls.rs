@@ -104,6 +104,32 @@ async fn two_lengths_are_refused_over_http2_even_when_they_agree() {
 }
 
 #[tokio::test]
+async fn what_http1_refuses_is_refused_over_http2() {
+    let ledger = Ledger::start().await;
+    let proxy = proxy(ledger.addr).await;
+    let mut sender = multiplexed(TcpStream::connect(proxy.addr).await.unwrap()).await;
+    for (method, target) in [("POST", "*"), ("GET", "*"), ("POST", "/caf\u{e9}"), ("POST", "/x?\u{e9}")] {
+        let mut uri = http::uri::Parts::default();
+        uri.scheme = Some(http::uri::Scheme::HTTP);
+        uri.authority = Some("shop".parse().unwrap());
+        uri.path_and_query = Some(target.parse().unwrap());
+        let request = Request::builder().method(method).uri(http::Uri::from_parts(uri).unwrap());
+        let refusal = sender.send_request(request.body(Full::from("hello")).unwrap()).await.unwrap();
+        assert_eq!(refusal.status(), 400, "{method} {target}");
+        assert!(text(refusal).await.contains("urn:hapax:problem:bad-framing"));
+    }
+    let mut octal = request(Method::POST, "hello");
+    octal.headers_mut().insert("content-length", "05".parse().unwrap());
+    assert_eq!(sender.send_request(octal).await.unwrap().status(), 400);
+    for method in ["TRACE", "Trace", "TRACK"] {
+        let refusal = sender.send_request(request(method.parse().unwrap(), "")).await.unwrap();
+        assert_eq!(refusal.status(), 405, "{method}");
+    }
+    assert!(ledger.seen().is_empty());
+    assert_eq!(sender.send_request(request(Method::OPTIONS, "")).await.unwrap().status(), 200);
+}
+
+#[tokio::test]
 async fn cookies_on_lines_of_their_own_reach_an_http1_upstream_on_one() {
     let ledger = Ledger::start().await;
     let proxy = proxy(ledger.addr).await;
@@ -264,6 +290,8 @@ async fn a_trailer_of_http2_cannot_say_what_the_head_may_not() {
             "idempotency-key",
             "idempotency-attempt",
             "idempotency_attempt",
+            "idempotency-record",
+            "idempotency_record",
             "proxy-authorization",
             "content-length",
             "x-http-method-override",
@@ -427,11 +455,15 @@ fn https(addr: SocketAddr, papers: &Papers) -> Upstream {
 }
 
 async fn tls_proxy(upstream: Upstream, certificate: &Certificate) -> Proxy {
+    tls_proxy_with(upstream, certificate, ListenOptions::default()).await
+}
+
+async fn tls_proxy_with(upstream: Upstream, certificate: &Certificate, options: ListenOptions) -> Proxy {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
     let tls = Some(certificate.server_config().unwrap());
-    let task = tokio::spawn(serve(listener, tls, ListenOptions::default(), upstream, shutdown.clone()));
+    let task = tokio::spawn(serve(listener, tls, options, upstream, shutdown.clone()));
     Proxy { addr, shutdown, task }
 }
 
@@ -593,6 +625,44 @@ async fn an_http2_client_that_takes_nothing_is_closed_and_its_upstream_connectio
     let answer = client.send_request(request, true).unwrap().0.await.unwrap();
     timeout(SOON, ended.acquire()).await.expect("the upstream's connection is closed").unwrap().forget();
     drop(answer);
+}
+
+#[tokio::test]
+async fn handshakes_that_do_not_begin_or_do_not_end_give_way() {
+    let papers = papers();
+    let upstream = https(tls_upstream(&papers, b"http/1.1").await, &papers);
+    let options = ListenOptions { connections_max: 4, ..ListenOptions::default() };
+    let certificate = Certificate::read(&papers.cert, &papers.key).unwrap();
+    let proxy = tls_proxy_with(upstream, &certificate, options).await;
+    let mut silent = Vec::new();
+    for begun in [b"".as_slice(), b"\x16\x03\x01\x02\x00\x01", b"", b"\x16"] {
+        let mut wire = Wire::connect(proxy.addr).await;
+        wire.send(begun).await;
+        silent.push(wire);
+    }
+    let client = timeout(SOON / 5, tls_client(&proxy, &papers, b"http/1.1")).await.expect("a place at once").unwrap();
+    let mut client = Wire::new(client);
+    client.send(GET).await;
+    assert_eq!(client.answer().await.status(), 200);
+    assert!(silent[0].is_closed().await, "the one that came first went first");
+}
+
+/// By HTTP/2, too, a connection gives way when its requests have been answered, and says goodbye.
+#[tokio::test]
+async fn an_http2_connection_without_a_request_gives_way_with_a_farewell() {
+    let ledger = Ledger::start().await;
+    let options = ListenOptions { connections_max: 1, ..ListenOptions::default() };
+    let proxy = proxy_with(ledger.addr, options, UpstreamOptions::default()).await;
+    let (mut first, connection) = h2::client::handshake(TcpStream::connect(proxy.addr).await.unwrap()).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let request = Request::builder().uri("http://shop/pay").body(()).unwrap();
+    assert_eq!(first.send_request(request, true).unwrap().0.await.unwrap().status(), 200);
+    let mut second = Wire::connect(proxy.addr).await;
+    assert!(second.is_in_step().await);
+    assert!(
+        timeout(SOON, connection).await.expect("the connection ends").unwrap().is_ok(),
+        "with GOAWAY, not with an error"
+    );
 }
 
 #[tokio::test]

@@ -41,6 +41,8 @@ pub struct Contents {
 pub fn back_up(from: &Path, to: &Path, replace: bool) -> Result<Contents, StoreError> {
     let failed = |error| at(to, failure::of_statement("backup", error));
     let source = open_own(from, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    // A copy only looks: the log of a store that nobody uses is left to whoever starts on it next.
+    schema::leave_log_at_close(&source, true)?;
     if is_same_file(from, to) {
         return Err(refused("backup", to, "this is the store itself; give another name"));
     }

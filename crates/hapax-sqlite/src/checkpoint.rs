@@ -8,17 +8,21 @@
 //! it is in use, unless it became very long: a commit into blocks that are there already is cheaper.
 //!
 //! If the disk fails, nothing is copied any more and the store stops: what a failed sync left behind counts as written,
-//! so a second one would succeed. All of it is still in the log, for the next start.
+//! so a second one would succeed. All of it is still in the log, for the next start. That start does not trust the file before
+//! everything that the log holds was copied once more: [`Trust`].
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hapax_core::store::StoreError;
 use rusqlite::hooks::Wal;
 use rusqlite::{Connection, ErrorCode};
 
+use crate::options::Options;
 use crate::writer::Broken;
+use crate::{durable, failure, schema};
 
 /// The first copy begins when the log has this many pages. Under a light load all of it is soon in the file, and the
 /// log starts over: a commit then finds its blocks in place.
@@ -53,11 +57,59 @@ const LOG_PAGES_MAX: u64 = 128_000;
 /// Passes of one copy. Each is shorter than the one before, or it is the last.
 const PASSES_MAX: u32 = 16;
 
+/// Whether what was copied from the log into the file before this process began is known to be on the disk. Before it is,
+/// the log must not start over. See `durable.rs`.
+pub(crate) enum Trust {
+    Earned,
+    /// Somebody read an old state of the file when it was to be copied again.
+    Pending {
+        options: Box<Options>,
+        again: bool,
+    },
+    /// Whoever only operates on a store leaves its log to the nodes.
+    NotWanted,
+}
+
+impl Trust {
+    /// At the start. A new file must hold something by then: SQLite throws the log of an empty one away.
+    pub(crate) fn begin(options: &Options, writer: &Connection, copying: &Connection) -> Result<Self, StoreError> {
+        if options.existing {
+            return Ok(Self::NotWanted);
+        }
+        let again = durable::is_begun(copying)?;
+        let copied = durable::while_nobody_writes(writer, || durable::file(copying, &options.path, again))?;
+        Ok(if copied { Self::Earned } else { Self::Pending { options: Box::new(options.clone()), again } })
+    }
+
+    fn is_earned(&self) -> bool {
+        matches!(self, Self::Earned)
+    }
+
+    /// Tries again. A failure of the disk is one of the file.
+    fn earn(&mut self, writer: &Connection, broken: &Broken) {
+        let Self::Pending { options, again } = self else { return };
+        if broken.is_set() {
+            return;
+        }
+        let copied = without_waiting(writer, || {
+            let copying = schema::connect(options)?;
+            durable::while_nobody_writes(writer, || durable::file(&copying, &options.path, *again))
+        });
+        match copied {
+            Ok(true) => *self = Self::Earned,
+            Err(error) if !failure::is_busy(&error) => broken.set_by_file(),
+            // Somebody is in the way.
+            Ok(false) | Err(_) => {}
+        }
+    }
+}
+
 pub(crate) struct Checkpointer {
     orders: Option<mpsc::SyncSender<Order>>,
     thread: Option<JoinHandle<()>>,
     progress: Arc<Progress>,
     broken: Arc<Broken>,
+    trust: Trust,
     /// Nothing is tried again before the log is this long.
     not_before_pages: u64,
     /// How long the log was when it was looked at last.
@@ -108,7 +160,7 @@ impl Drop for Busy<'_> {
 
 impl Checkpointer {
     /// Starts the thread, with a connection of its own.
-    pub(crate) fn start(connection: Connection, broken: Arc<Broken>) -> std::io::Result<Self> {
+    pub(crate) fn start(connection: Connection, broken: Arc<Broken>, trust: Trust) -> std::io::Result<Self> {
         let (orders, waiting) = mpsc::sync_channel::<Order>(1);
         let progress = Arc::new(Progress::default());
         let (shared, failed) = (Arc::clone(&progress), Arc::clone(&broken));
@@ -118,7 +170,8 @@ impl Checkpointer {
                 order.run(|| checkpoint(&connection, "PASSIVE", &failed), &shared);
             }
         })?;
-        Ok(Self { orders: Some(orders), thread: Some(thread), progress, broken, not_before_pages: 0, seen_pages: 0 })
+        let (orders, thread) = (Some(orders), Some(thread));
+        Ok(Self { orders, thread, progress, broken, trust, not_before_pages: 0, seen_pages: 0 })
     }
 
     /// From now on every commit on that connection says how long the log is.
@@ -141,6 +194,11 @@ impl Checkpointer {
         if pages < FIRST_COPY_PAGES {
             // Nothing of it was copied yet. SQLite itself, or another process, may have started the log over.
             self.begin_anew();
+        } else if !self.trust.is_earned() {
+            if pages >= self.not_before_pages {
+                self.trust.earn(connection, &self.broken);
+                self.not_before_pages = pages + NEXT_COPY_PAGES;
+            }
         } else if pages >= self.not_before_pages {
             let log = self.progress.of(pages, commit_pages);
             match log.next_step() {
@@ -191,17 +249,21 @@ impl Checkpointer {
 
     /// Leaves nothing in the log, unless somebody still reads there.
     pub(crate) fn fold(&mut self, connection: &Connection) {
-        checkpoint(connection, "TRUNCATE", &self.broken);
-        self.begin_anew();
+        self.trust.earn(connection, &self.broken);
+        if self.trust.is_earned() {
+            checkpoint(connection, "TRUNCATE", &self.broken);
+            self.begin_anew();
+        }
     }
 
-    /// A store that is closed leaves no log behind.
-    pub(crate) fn finish(&mut self, connection: &Connection) {
+    /// A store that is closed leaves no log behind. False: it must, because the file is not to be trusted.
+    pub(crate) fn finish(&mut self, connection: &Connection) -> bool {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        checkpoint(connection, "TRUNCATE", &self.broken);
+        self.fold(connection);
+        !matches!(self.trust, Trust::Pending { .. })
     }
 }
 
@@ -316,7 +378,7 @@ fn checkpoint(connection: &Connection, mode: &str, broken: &Broken) -> Option<Ch
         Ok(Checkpoint { busy: row.get::<_, i64>(0)? != 0, log_pages: pages(1)?, copied_pages: pages(2)? })
     });
     if done.as_ref().is_err_and(|error| error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure)) {
-        broken.set();
+        broken.set_by_file();
     }
     done.ok()
 }

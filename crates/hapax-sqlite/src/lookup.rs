@@ -1,12 +1,14 @@
-//! Looking without an address, for people: by the first digits of an id, and how many records there are.
+//! Looking without an address, for people: by the first digits of an id, how many records there are, and what they take.
 //!
 //! All read an index and never the table. What a store must be able to do for hapax itself is in `reader.rs`.
+
+use std::path::Path;
 
 use hapax_core::address::Id;
 use hapax_core::clock::Now;
 use hapax_core::journal::{NoteScan, Noted};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
-use hapax_core::store::{Entry, Page, StoreError};
+use hapax_core::store::{Entry, ErrorKind, Page, StoreError};
 use rusqlite::{Connection, params};
 use tokio::sync::oneshot;
 
@@ -47,6 +49,27 @@ impl Sqlite {
         self.ask(Question::Count { reply }, "count").await?;
         answer.await.map_err(|_| failure::stopped("count"))?
     }
+
+    /// How many records there are exactly, up to `most`: reads as much of an index.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn count_up_to(&self, most: u64) -> Result<u64, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Question::CountUpTo { most, reply }, "count").await?;
+        answer.await.map_err(|_| failure::stopped("count"))?
+    }
+
+    /// How many bytes the file and its log take, without what is free inside the file; and of the disk they are on, how many
+    /// are free, and how many there are in all.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub async fn measure(&self) -> Result<Measured, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        self.ask(Question::Measure { path: self.path().to_owned(), reply }, "measure").await?;
+        answer.await.map_err(|_| failure::stopped("measure"))?
+    }
 }
 
 pub(crate) fn between(
@@ -75,6 +98,48 @@ pub(crate) fn between(
         }
     }
     Ok(page)
+}
+
+/// What a store takes, and what is left for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// The file without its free pages, and its log.
+    pub bytes: u64,
+    /// Left on the disk for whoever is not its administrator.
+    pub disk_free: u64,
+    /// The whole disk.
+    pub disk_size: u64,
+}
+
+pub(crate) fn measure(connection: &Connection, path: &Path) -> Result<Measured, StoreError> {
+    let failed = |error| failure::of_statement("measure", error);
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map_err(failed);
+    let pages = number("PRAGMA page_count")?.saturating_sub(number("PRAGMA freelist_count")?);
+    let file = pages.saturating_mul(number("PRAGMA page_size")?);
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let log = std::fs::metadata(&log).map_or(0, |metadata| metadata.len());
+    // A file that was moved away is on the same disk, as a rule, and others tell of it.
+    let disk = rustix::fs::statvfs(path).or_else(|_| rustix::fs::statvfs(directory_of(path))).map_err(|error| {
+        StoreError::new("measure", ErrorKind::Unavailable, "the system does not say how much of the disk is free")
+            .caused_by(error)
+    })?;
+    Ok(Measured {
+        bytes: u64::try_from(file).unwrap_or(0).saturating_add(log),
+        disk_free: disk.f_bavail.saturating_mul(disk.f_frsize),
+        disk_size: disk.f_blocks.saturating_mul(disk.f_frsize),
+    })
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+pub(crate) fn count_up_to(connection: &Connection, most: u64) -> rusqlite::Result<u64> {
+    let sql = "SELECT count(*) FROM (SELECT 1 FROM hapax_place LIMIT ?1)";
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let count: i64 = connection.prepare_cached(sql)?.query_row([most], |row| row.get(0))?;
+    Ok(u64::try_from(count).unwrap_or(0))
 }
 
 pub(crate) fn about_count(connection: &Connection) -> rusqlite::Result<u64> {

@@ -2,29 +2,35 @@
 //!
 //! In WAL mode a reader sees only what was committed, and a commit is visible only after it is durable.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use hapax_core::address::Id;
+use hapax_core::address::{Address, Id};
 use hapax_core::clock::Now;
 use hapax_core::codec::{self, OwnedRow};
 use hapax_core::journal::{NoteScan, Noted};
+use hapax_core::large::take_back_freed;
 use hapax_core::limits::{PAGE_BYTES_MAX, PAGE_ENTRIES_MAX, PAGE_ROWS_EXAMINED_MAX};
 use hapax_core::record::State;
 use hapax_core::store::{Cursor, Entry, ErrorKind, Page, Scan, StoreError};
 use rusqlite::{Connection, params};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::rows::{self, COLUMNS};
+use crate::lookup::Measured;
+use crate::rows::{self, COLUMNS, Decoded, FoundRow};
 use crate::writer::SharedTime;
 use crate::{failure, lookup, notes};
 
 pub(crate) enum Question {
-    Get { id: Id, reply: oneshot::Sender<Result<(Option<OwnedRow>, Now), StoreError>> },
+    Get { id: Id, reply: oneshot::Sender<Result<(FoundRow, Now), StoreError>> },
+    Large { at: Address, reply: oneshot::Sender<Result<(Decoded, Now), StoreError>> },
     Scan { query: Scan, reply: oneshot::Sender<Result<Page, StoreError>> },
     Notes { query: NoteScan, reply: oneshot::Sender<Result<Vec<Noted>, StoreError>> },
     NotesBetween { first: Id, last: Id, query: NoteScan, reply: oneshot::Sender<Result<Vec<Noted>, StoreError>> },
     Between { first: Id, last: Id, limit: u32, reply: oneshot::Sender<Result<Page, StoreError>> },
     Count { reply: oneshot::Sender<Result<u64, StoreError>> },
+    CountUpTo { most: u64, reply: oneshot::Sender<Result<u64, StoreError>> },
+    Measure { path: PathBuf, reply: oneshot::Sender<Result<Measured, StoreError>> },
 }
 
 pub(crate) struct Reader {
@@ -43,6 +49,12 @@ impl Reader {
                     let row = rows::find(&self.connection, &id).map_err(|error| failure::of_statement("get", error));
                     let _ = reply.send(row.map(|row| (row, self.time.now())));
                 }
+                Question::Large { at, reply } => {
+                    take_back_freed();
+                    let found = rows::find_whole_at(&self.connection, &at);
+                    let found = found.map_err(|error| failure::of_statement("get", error));
+                    let _ = reply.send(found.map(|found| (found, self.time.now())));
+                }
                 Question::Scan { query, reply } => {
                     let _ = reply.send(scan(&self.connection, &query, self.time.now()));
                 }
@@ -60,6 +72,13 @@ impl Reader {
                 Question::Count { reply } => {
                     let counted = lookup::about_count(&self.connection);
                     let _ = reply.send(counted.map_err(|error| failure::of_statement("count", error)));
+                }
+                Question::CountUpTo { most, reply } => {
+                    let counted = lookup::count_up_to(&self.connection, most);
+                    let _ = reply.send(counted.map_err(|error| failure::of_statement("count", error)));
+                }
+                Question::Measure { path, reply } => {
+                    let _ = reply.send(lookup::measure(&self.connection, &path));
                 }
             }
         }

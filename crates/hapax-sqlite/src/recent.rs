@@ -11,7 +11,7 @@ use hapax_core::codec::DecodeError;
 use hapax_core::record::Stored;
 use rusqlite::Connection;
 
-use crate::rows;
+use crate::rows::{self, Found};
 
 /// Keys remembered, half a megabyte of them. A power of two.
 const SLOTS: usize = 65_536;
@@ -41,7 +41,7 @@ impl Recent {
     }
 
     /// The committed record of a key met lately. `None`: ask the writer.
-    pub(crate) fn look(&self, at: &Address) -> Option<Result<Stored, DecodeError>> {
+    pub(crate) fn look(&self, at: &Address) -> Option<Found<Result<Stored, DecodeError>>> {
         let (slot, part) = place(at.id());
         if self.slots.get(slot)?.load(Ordering::Relaxed) != part {
             return None;

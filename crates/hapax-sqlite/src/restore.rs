@@ -9,7 +9,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,13 +20,13 @@ use hapax_core::codec;
 use hapax_core::journal::{Journal, Note, NoteScan, Noted};
 use hapax_core::record::{Record, Version};
 use hapax_core::store::{Durability, ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, fcntl_lock};
 
 use crate::backup::{self, Contents, Partial};
 use crate::options::Options;
 use crate::rows::{self, Swaps, Write};
-use crate::{failure, notes, reader, schema};
+use crate::{durable, failure, notes, reader, schema};
 
 /// A restore that has begun. Nothing is in place before [`Restore::finish`]; dropped before that, it leaves no trace.
 pub struct Restore {
@@ -119,11 +119,7 @@ impl Old {
         let folded = if begins_as_a_database(to) { fold_log(to).map(|()| true) } else { Ok(false) };
         let damaged = match folded {
             Ok(folded) => !folded,
-            Err(error)
-                if matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked)) =>
-            {
-                return Err(in_use(to));
-            }
+            Err(error) if failure::is_busy(&error) => return Err(in_use(to)),
             // That is why people restore.
             Err(_) => true,
         };
@@ -142,8 +138,11 @@ impl Old {
         let old = self.lock.metadata().map_err(failed)?;
         // Only root may give a file away; others own it already.
         let _ = std::os::unix::fs::chown(&partial.path, Some(old.uid()), Some(old.gid()));
-        std::fs::set_permissions(&partial.path, old.permissions()).map_err(failed)?;
+        // Whoever shared it with a group goes on; nobody else reads answers, in the new file or in the old one.
+        let private = std::fs::Permissions::from_mode(old.mode() & 0o770);
+        std::fs::set_permissions(&partial.path, private.clone()).map_err(failed)?;
         std::fs::hard_link(to, kept).or_else(|_| self.copy(kept)).map_err(failed)?;
+        std::fs::set_permissions(kept, private).map_err(failed)?;
         if self.damaged
             && let Some(log) = log_of(to)
         {
@@ -190,13 +189,17 @@ fn begins_as_a_database(path: &Path) -> bool {
 }
 
 /// Moves the log into the file and removes it, which SQLite does only for the last one who has the file open.
-fn fold_log(path: &Path) -> rusqlite::Result<()> {
+/// What is moved must be on the disk first where it is.
+fn fold_log(path: &Path) -> Result<(), StoreError> {
+    let failed = |error| failure::of_statement("restore", error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
-    connection.busy_timeout(Duration::ZERO)?;
-    let mode: String = connection.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0))?;
+    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    connection.busy_timeout(Duration::ZERO).map_err(failed)?;
+    schema::leave_log_at_close(&connection, true)?;
+    durable::log(&connection, path)?;
+    let mode: String = connection.query_row("PRAGMA journal_mode = DELETE", [], |row| row.get(0)).map_err(failed)?;
     let busy = || rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY), None);
-    if mode == "delete" { Ok(()) } else { Err(busy()) }
+    if mode == "delete" { Ok(()) } else { Err(failed(busy())) }
 }
 
 fn log_of(path: &Path) -> Option<PathBuf> {
@@ -256,7 +259,7 @@ impl Unplaced {
             transaction.commit()?;
             Ok(written)
         };
-        swapped().map_err(|error| failure::of_statement("swap", error))?.into_swap(at, now)
+        swapped().map_err(|error| failure::of_statement("swap", error))?.into_swap_on(&connection, at, now)
     }
 }
 
@@ -266,7 +269,7 @@ impl Store for Unplaced {
     }
 
     async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
-        let row = rows::find(&self.connection(), at.id()).map_err(|error| failure::of_statement("get", error))?;
+        let row = rows::find_whole(&self.connection(), at.id()).map_err(|error| failure::of_statement("get", error))?;
         codec::seen(at, row.as_ref(), self.now(), "get")
     }
 

@@ -6,12 +6,13 @@ use hapax_core::address::{Address, Id};
 use hapax_core::clock::{Now, Timestamp};
 use hapax_core::codec::{self, DecodeError, OwnedRow};
 use hapax_core::journal::Note;
+use hapax_core::large::LARGE_BYTES_MIN;
 use hapax_core::record::{Record, Stored, Version};
 use hapax_core::store::{StoreError, Swap};
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
-use crate::notes;
+use crate::{failure, notes};
 
 /// A swap, encoded before it reaches the writer.
 #[derive(Debug)]
@@ -52,19 +53,33 @@ impl Write {
 
 /// What became of a swap, before anything is decoded.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "it lives for one reply; a box would cost every replay an allocation")]
 pub(crate) enum Written {
     Applied,
     Lost(Option<OwnedRow>),
+    /// To a large record of that version, which is to be read by itself.
+    LostToLarge(Vec<u8>),
 }
 
 impl Written {
-    pub(crate) fn into_swap(self, at: &Address, now: Now) -> Result<Swap, StoreError> {
-        match self {
-            Self::Applied => Ok(Swap::Applied(now)),
-            Self::Lost(row) => Ok(Swap::Lost(codec::seen(at, row.as_ref(), now, "swap")?)),
-        }
+    /// What a caller with a connection of its own gets: that reads a large record at once.
+    pub(crate) fn into_swap_on(self, connection: &Connection, at: &Address, now: Now) -> Result<Swap, StoreError> {
+        let row = match self {
+            Self::Applied => return Ok(Swap::Applied(now)),
+            Self::Lost(row) => row,
+            Self::LostToLarge(_) => {
+                find_whole(connection, at.id()).map_err(|error| failure::of_statement("swap", error))?
+            }
+        };
+        Ok(Swap::Lost(codec::seen(at, row.as_ref(), now, "swap")?))
     }
+}
+
+/// A record as it was found.
+#[derive(Debug)]
+pub(crate) enum Found<T> {
+    Whole(T),
+    /// A large one of that version. Its data was not read.
+    Large(Vec<u8>),
 }
 
 /// Swaps inside whatever transaction the connection is in. Statements and the end of the records are looked up once: while
@@ -107,7 +122,11 @@ impl<'c> Swaps<'c> {
             }
             return Ok(Written::Applied);
         }
-        Ok(Written::Lost(find(self.connection, write.at.id())?))
+        Ok(match find(self.connection, write.at.id())? {
+            Some(Found::Large(version)) => Written::LostToLarge(version),
+            Some(Found::Whole(row)) => Written::Lost(Some(row)),
+            None => Written::Lost(None),
+        })
     }
 
     fn insert(&mut self, write: &Write, now: Timestamp) -> rusqlite::Result<bool> {
@@ -169,18 +188,51 @@ impl<'c> Swaps<'c> {
 /// The columns that [`read`] reads, in its order.
 pub(crate) const COLUMNS: &str = "id, scheme, space, scope, key, version, state, stamped_at, due_at, reap_at, data";
 
+/// A row that was looked for; none if there is none.
+pub(crate) type FoundRow = Option<Found<OwnedRow>>;
+
+/// A record that was looked for and decoded; none if there is none.
+pub(crate) type Decoded = Option<Result<Stored, DecodeError>>;
+
 /// The row of an id.
-pub(crate) fn find(connection: &Connection, id: &Id) -> rusqlite::Result<Option<OwnedRow>> {
-    connection.prepare_cached(FIND)?.query_row([id.as_bytes()], |row| Ok(read(row, 0))).optional()
+pub(crate) fn find(connection: &Connection, id: &Id) -> rusqlite::Result<FoundRow> {
+    let read = |row: &rusqlite::Row<'_>| Ok(unless_large(row, |row| read(row, 0)));
+    connection.prepare_cached(FIND)?.query_row(params![id.as_bytes(), LARGE_BYTES_MIN], read).optional()
 }
 
 /// The record at an address, decoded where it lies.
-pub(crate) fn find_at(connection: &Connection, at: &Address) -> rusqlite::Result<Option<Result<Stored, DecodeError>>> {
-    let decode = |row: &rusqlite::Row<'_>| Ok(borrowed(row, 0).decode_at(at));
-    connection.prepare_cached(FIND)?.query_row([at.id().as_bytes()], decode).optional()
+pub(crate) fn find_at(
+    connection: &Connection,
+    at: &Address,
+) -> rusqlite::Result<Option<Found<Result<Stored, DecodeError>>>> {
+    let decode = |row: &rusqlite::Row<'_>| Ok(unless_large(row, |row| borrowed(row, 0).decode_at(at)));
+    connection.prepare_cached(FIND)?.query_row(params![at.id().as_bytes(), LARGE_BYTES_MIN], decode).optional()
 }
 
-const FIND: &str = "SELECT id, scheme, space, scope, key, version, state, stamped_at, due_at, reap_at, data
+/// The row of an id, however large it is.
+pub(crate) fn find_whole(connection: &Connection, id: &Id) -> rusqlite::Result<Option<OwnedRow>> {
+    connection.prepare_cached(FIND_WHOLE)?.query_row([id.as_bytes()], |row| Ok(read(row, 0))).optional()
+}
+
+/// The record at an address, however large it is, decoded where it lies.
+pub(crate) fn find_whole_at(connection: &Connection, at: &Address) -> rusqlite::Result<Decoded> {
+    let decode = |row: &rusqlite::Row<'_>| Ok(borrowed(row, 0).decode_at(at));
+    connection.prepare_cached(FIND_WHOLE)?.query_row([at.id().as_bytes()], decode).optional()
+}
+
+fn unless_large<T>(row: &rusqlite::Row<'_>, read: impl FnOnce(&rusqlite::Row<'_>) -> T) -> Found<T> {
+    match row.get_ref(10) {
+        Ok(ValueRef::Null) => Found::Large(borrowed(row, 0).version.to_vec()),
+        _ => Found::Whole(read(row)),
+    }
+}
+
+/// Without the data of large records: SQLite knows its length without reading it.
+const FIND: &str = "SELECT id, scheme, space, scope, key, version, state, stamped_at, due_at, reap_at,
+            CASE WHEN length(data) < ?2 THEN data END
+     FROM hapax_record WHERE seq = (SELECT seq FROM hapax_place WHERE id = ?1)";
+
+const FIND_WHOLE: &str = "SELECT id, scheme, space, scope, key, version, state, stamped_at, due_at, reap_at, data
      FROM hapax_record WHERE seq = (SELECT seq FROM hapax_place WHERE id = ?1)";
 
 /// Records that cannot be read and stand in the way of a reap; behind more of them nothing is deleted until a person looks.

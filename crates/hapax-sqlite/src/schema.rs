@@ -10,11 +10,12 @@ use std::path::Path;
 
 use hapax_core::clock::{Clock, StoreTime, Timestamp};
 use hapax_core::store::{ErrorKind, StoreError};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use crate::checkpoint::HURRY_PAGES;
-use crate::failure;
 use crate::options::Options;
+use crate::{durable, failure};
 
 /// "hapx": the application id of a file of hapax's own.
 pub(crate) const APPLICATION_ID: i32 = 0x6861_7078;
@@ -56,11 +57,29 @@ pub(crate) fn connect(options: &Options) -> Result<Connection, StoreError> {
     open().map_err(|error| failure::of_statement("open", error))
 }
 
+/// Whether the log stays as it is when this connection is closed. Otherwise the last one to be closed moves it into the file,
+/// which nobody may do before the log is known to be on the disk.
+pub(crate) fn leave_log_at_close(connection: &Connection, leave: bool) -> Result<(), StoreError> {
+    let set = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, leave);
+    set.map(|_| ()).map_err(|error| failure::of_statement("open", error))
+}
+
 /// A new file is its owner's alone: it holds recorded answers. SQLite gives its log the same rights. Whatever is wrong with
 /// the place is said by SQLite, which opens it next.
+///
+/// A link to a place where nothing is yet is followed. The file is opened only where this makes it: closing a handle of one that
+/// is in use would end SQLite's locks on it.
 fn create_private(path: &Path) {
-    let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let mut place = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = std::fs::read_link(&place) else { break };
+        place = place.parent().unwrap_or(Path::new("")).join(target);
+    }
+    let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(place);
 }
+
+/// As many as Linux follows.
+const LINKS_MAX: usize = 40;
 
 fn flags(options: &Options) -> OpenFlags {
     let mut flags = OpenFlags::default();
@@ -87,6 +106,7 @@ pub(crate) fn prepare(connection: &mut Connection, options: &Options) -> Result<
     if mode != "wal" {
         return Err(unsuitable("the file cannot be put into WAL mode; use a local file system and a file, not memory"));
     }
+    durable::log(connection, &options.path)?;
     if let Some(bytes_max) = options.bytes_max {
         let page_bytes: i64 = connection.query_row("PRAGMA page_size", [], |row| row.get(0)).map_err(failed)?;
         let pages = i64::try_from(bytes_max).unwrap_or(i64::MAX) / page_bytes.max(1);
@@ -166,8 +186,8 @@ fn migrate(tx: &Transaction<'_>, options: &Options) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The time of this file: continued within one start of the host, else begun anew behind nothing it holds. Always commits:
-/// what a process left in the log when it was killed may not be on the disk, and is before anybody is told of it.
+/// The time of this file: continued within one start of the host, else begun anew behind nothing it holds. Always commits: a
+/// disk that cannot be written is noticed now.
 pub(crate) fn begin_time(connection: &mut Connection, clock: &dyn Clock) -> Result<StoreTime, StoreError> {
     let mut begin = || {
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

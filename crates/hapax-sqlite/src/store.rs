@@ -14,11 +14,12 @@ use hapax_core::store::{Durability, ErrorKind, Health, Page, Scan, Seen, Store, 
 use rusqlite::{Connection, Transaction};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::checkpoint::Checkpointer;
+use crate::checkpoint::{Checkpointer, Trust};
+use crate::large::Large;
 use crate::options::Options;
 use crate::reader::{Question, Reader};
 use crate::recent::{LOOKERS, Recent};
-use crate::rows::{Swaps, Write};
+use crate::rows::{Found, Swaps, Write, Written};
 use crate::whereabouts::Whereabouts;
 use crate::writer::{Broken, Job, REAP_SLICE_MIN, SharedTime, Writer};
 use crate::{failure, schema};
@@ -35,8 +36,9 @@ const READERS: usize = 2;
 pub struct Sqlite {
     jobs: mpsc::Sender<Job>,
     questions: mpsc::Sender<Question>,
-    time: Arc<SharedTime>,
+    pub(crate) time: Arc<SharedTime>,
     recent: Arc<Recent>,
+    pub(crate) large: Arc<Large>,
     broken: Arc<Broken>,
     whereabouts: Arc<Whereabouts>,
     /// What the file calls itself, wherever it is.
@@ -65,8 +67,16 @@ impl Sqlite {
 
     fn open_unnamed(options: &Options) -> Result<Self, StoreError> {
         let mut connection = schema::connect(options)?;
+        schema::leave_log_at_close(&connection, true)?;
         let name = schema::prepare(&mut connection, options)?;
+        let copying = schema::connect(options)?;
+        schema::leave_log_at_close(&copying, true)?;
+        // Before the first commit: that may start the log over.
+        let trust = Trust::begin(options, &connection, &copying)?;
         let begun = schema::begin_time(&mut connection, &options.clock)?;
+        for connection in [&connection, &copying] {
+            schema::leave_log_at_close(connection, false)?;
+        }
         let time = Arc::new(SharedTime { clock: Arc::clone(&options.clock), time: Mutex::new(begun) });
         let (jobs, job_queue) = mpsc::channel(QUEUE_MAX);
         let (questions, question_queue) = mpsc::channel(QUEUE_MAX);
@@ -77,7 +87,7 @@ impl Sqlite {
             spawn("hapax-reader", move || reader.run())?;
         }
         let broken = Arc::<Broken>::default();
-        let checkpointer = Checkpointer::start(schema::connect(options)?, Arc::clone(&broken)).map_err(no_thread)?;
+        let checkpointer = Checkpointer::start(copying, Arc::clone(&broken), trust).map_err(no_thread)?;
         checkpointer.watch(&mut connection).map_err(|error| failure::of_statement("open", error))?;
         let whereabouts = Arc::new(Whereabouts::of(&options.path));
         let writer = Writer {
@@ -96,7 +106,7 @@ impl Sqlite {
         spawn("hapax-writer", move || writer.run())?;
         let lookers = (0..LOOKERS).map(|_| schema::connect(options)).collect::<Result<_, _>>()?;
         let recent = Arc::new(Recent::new(lookers));
-        Ok(Self { jobs, questions, time, recent, broken, whereabouts, name: name.into() })
+        Ok(Self { jobs, questions, time, recent, large: Arc::default(), broken, whereabouts, name: name.into() })
     }
 
     /// Moves the log into the file, so that the file is whole by itself: for the end of a process, and whoever copies the
@@ -178,7 +188,7 @@ impl Sqlite {
         let now = self.time.now();
         let written =
             Swaps::new(transaction).swap(&write, now.at).map_err(|error| failure::of_statement("swap_in", error))?;
-        written.into_swap(at, now)
+        written.into_swap_on(transaction, at, now)
     }
 
     fn check_guest(&self, connection: &Connection) -> Result<(), StoreError> {
@@ -202,6 +212,10 @@ impl Sqlite {
 const SYNCHRONOUS_FULL: i64 = 2;
 
 impl Sqlite {
+    pub(crate) fn path(&self) -> &std::path::Path {
+        self.whereabouts.path()
+    }
+
     pub(crate) async fn ask(&self, question: Question, op: &'static str) -> Result<(), StoreError> {
         self.questions.send(question).await.map_err(|_| failure::stopped(op))
     }
@@ -211,7 +225,11 @@ impl Sqlite {
         self.jobs.send(Job::Swap { write, reply }).await.map_err(|_| failure::stopped("swap"))?;
         let (written, now) = answer.await.map_err(|_| failure::abandoned("swap"))??;
         self.recent.note(at.id());
-        written.into_swap(at, now)
+        match written {
+            Written::Applied => Ok(Swap::Applied(now)),
+            Written::Lost(row) => Ok(Swap::Lost(codec::seen(at, row.as_ref(), now, "swap")?)),
+            Written::LostToLarge(version) => Ok(Swap::Lost(self.large(at, &version, "swap").await?)),
+        }
     }
 }
 
@@ -249,7 +267,10 @@ impl Store for Sqlite {
         if expect.is_none()
             && let Some(found) = self.recent.look(at)
         {
-            let stored = found.map_err(|error| error.in_store("swap"))?;
+            let stored = match found {
+                Found::Whole(stored) => stored.map_err(|error| error.in_store("swap"))?,
+                Found::Large(version) => return Ok(Swap::Lost(self.large(at, &version, "swap").await?)),
+            };
             // The record first, then the time: a lease that has lapsed by a later clock has lapsed.
             return Ok(Swap::Lost(Seen { stored: Some(stored), now: self.time.now() }));
         }
@@ -260,8 +281,12 @@ impl Store for Sqlite {
         let (reply, answer) = oneshot::channel();
         let question = Question::Get { id: *at.id(), reply };
         self.questions.send(question).await.map_err(|_| failure::stopped("get"))?;
-        let (row, now) = answer.await.map_err(|_| failure::stopped("get"))??;
-        codec::seen(at, row.as_ref(), now, "get")
+        let (found, now) = answer.await.map_err(|_| failure::stopped("get"))??;
+        match found {
+            Some(Found::Large(version)) => self.large(at, &version, "get").await,
+            Some(Found::Whole(row)) => codec::seen(at, Some(&row), now, "get"),
+            None => Ok(Seen { stored: None, now }),
+        }
     }
 
     async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {
@@ -279,13 +304,19 @@ impl Store for Sqlite {
     }
 
     async fn health(&self) -> Result<Health, StoreError> {
-        if self.broken.is_set() || self.jobs.is_closed() {
+        self.broken.check("health")?;
+        if self.jobs.is_closed() {
             return Err(failure::stopped("health"));
         }
         self.whereabouts.check("health")?;
         self.scan(&Scan { limit: 1, ..Scan::default() }).await.map_err(|error| StoreError { op: "health", ..error })?;
         let clock = self.time.time.lock().unwrap_or_else(PoisonError::into_inner).health();
-        Ok(Health { durability: Durability::Disk, clock })
+        let durability = if self.whereabouts.is_in_memory() { Durability::None } else { Durability::Disk };
+        Ok(Health { durability, clock })
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.broken.is_set()
     }
 }
 

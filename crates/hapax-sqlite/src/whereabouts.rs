@@ -13,12 +13,18 @@ use hapax_core::store::{ErrorKind, StoreError};
 pub(crate) struct Whereabouts {
     path: PathBuf,
     identity: Option<(u64, u64)>,
+    is_in_memory: bool,
 }
 
 impl Whereabouts {
     /// Of the file that is there now.
     pub(crate) fn of(path: &Path) -> Self {
-        Self { path: path.to_owned(), identity: identity_of(path) }
+        Self { path: path.to_owned(), identity: identity_of(path), is_in_memory: is_in_memory(path) }
+    }
+
+    /// Whether its file system is one that goes with the host's power.
+    pub(crate) fn is_in_memory(&self) -> bool {
+        self.is_in_memory
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -37,6 +43,13 @@ impl Whereabouts {
         );
         Err(StoreError::new(op, ErrorKind::Unsuitable, message))
     }
+}
+
+/// tmpfs and ramfs, as statfs(2) calls them. Elsewhere a disk is assumed: what is below a file system cannot be seen.
+fn is_in_memory(path: &Path) -> bool {
+    const TMPFS_MAGIC: u32 = 0x0102_1994;
+    const RAMFS_MAGIC: u32 = 0x8584_58f6;
+    rustix::fs::statfs(path).is_ok_and(|found| [TMPFS_MAGIC, RAMFS_MAGIC].contains(&(found.f_type as u32)))
 }
 
 /// Which file is at that path, whatever it is called elsewhere.

@@ -75,15 +75,35 @@ impl SharedTime {
 /// Set when a commit failed on disk, or the log could not be moved into the file: from then on nothing is written, because
 /// nobody knows what is there. Shared with the handles, so that `health()` says it as well.
 #[derive(Default)]
-pub(crate) struct Broken(AtomicBool);
+pub(crate) struct Broken {
+    log: AtomicBool,
+    file: AtomicBool,
+}
 
 impl Broken {
-    pub(crate) fn set(&self) {
-        self.0.store(true, Ordering::Release);
+    /// A commit failed: the log could not be written or synced.
+    pub(crate) fn set_by_log(&self) {
+        self.log.store(true, Ordering::Release);
+    }
+
+    /// The file could not be written or synced.
+    pub(crate) fn set_by_file(&self) {
+        self.file.store(true, Ordering::Release);
     }
 
     pub(crate) fn is_set(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.log.load(Ordering::Acquire) || self.file.load(Ordering::Acquire)
+    }
+
+    /// Fails, with the cause, once the store has stopped.
+    pub(crate) fn check(&self, op: &'static str) -> Result<(), StoreError> {
+        if self.log.load(Ordering::Acquire) {
+            return Err(failure::log_failed(op));
+        }
+        if self.file.load(Ordering::Acquire) {
+            return Err(failure::file_failed(op));
+        }
+        Ok(())
     }
 }
 
@@ -130,8 +150,8 @@ impl Writer {
                 let _ = reply.send(());
             }
         }
-        self.checkpointer.finish(&self.connection);
-        if self.broken.is_set() {
+        let trusts_file = self.checkpointer.finish(&self.connection);
+        if self.broken.is_set() || !trusts_file {
             // The last connection to be closed would move the log into the file after all: this one never is.
             std::mem::forget(self.connection);
         }
@@ -240,9 +260,7 @@ impl Writer {
         &mut self,
         work: impl FnOnce(&Connection, Now) -> rusqlite::Result<T>,
     ) -> Result<(T, Now), StoreError> {
-        if self.broken.is_set() {
-            return Err(failure::stopped("swap"));
-        }
+        self.broken.check("swap")?;
         self.whereabouts.check("swap")?;
         let connection = &self.connection;
         connection.execute_batch("BEGIN IMMEDIATE").map_err(|error| failure::of_statement("swap", error))?;
@@ -264,7 +282,7 @@ impl Writer {
         if let Err(error) = self.connection.execute_batch("COMMIT") {
             let error = failure::of_commit(error);
             if error.kind == ErrorKind::Ambiguous {
-                self.broken.set();
+                self.broken.set_by_log();
             }
             self.roll_back();
             return Err(error);
@@ -278,7 +296,7 @@ impl Writer {
     /// SQLite may have rolled back by itself already.
     fn roll_back(&mut self) {
         if !self.connection.is_autocommit() && self.connection.execute_batch("ROLLBACK").is_err() {
-            self.broken.set();
+            self.broken.set_by_log();
         }
     }
 }

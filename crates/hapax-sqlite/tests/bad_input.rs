@@ -244,6 +244,10 @@ async fn records_are_found_by_the_first_digits_of_their_ids_and_counted() {
     assert_eq!(store.between(&first, &last, 2).await.unwrap().entries.len(), 2);
     assert_eq!(store.between(&last, &first, 2).await.unwrap().entries.len(), 0);
     assert_eq!(store.about_count().await.unwrap(), 3);
+    assert_eq!((store.count_up_to(2).await.unwrap(), store.count_up_to(10).await.unwrap()), (2, 3));
+    let measured = store.measure().await.unwrap();
+    assert!(measured.bytes >= 8 * 4096 && measured.bytes < 1024 * 1024, "{measured:?}");
+    assert!(measured.disk_free > 0 && measured.disk_free <= measured.disk_size, "{measured:?}");
 }
 
 #[test]

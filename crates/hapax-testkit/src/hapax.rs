@@ -178,7 +178,7 @@ impl Builder {
                 command.env_remove(name);
             }
         }
-        command.env_remove("FAILPOINT").env_remove("FAILPOINT_DELAY");
+        command.env_remove("FAILPOINT").env_remove("FAILPOINT_DELAY").env_remove("FAILPOINT_RESUME");
         command.envs(self.env.iter().map(|(name, value)| (name, value))).current_dir(dir);
         command
     }

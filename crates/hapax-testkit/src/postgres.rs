@@ -185,6 +185,18 @@ impl Server {
         self.cluster.kill_9();
     }
 
+    /// Stops all its processes (SIGSTOP) until the guard is dropped: connections are accepted by the system, and nothing is
+    /// ever answered, not even a login.
+    pub fn freeze(&self) -> Frozen<'_> {
+        self.cluster.signal("-STOP");
+        Frozen { cluster: &self.cluster }
+    }
+
+    /// Makes a [`standby`](Self::standby) the primary, and waits until it takes writes.
+    pub fn promote(&self) {
+        self.cluster.promote();
+    }
+
     /// A second server that follows this one and answers reads only.
     pub fn standby(&self) -> Server {
         let cluster = Cluster::in_new_directory(self.cluster.password().map(str::to_owned));
@@ -192,6 +204,19 @@ impl Server {
         let mut standby = Server { cluster, keeper: Keeper::Owner(watchdog) };
         standby.cluster.copy_from(&self.cluster);
         standby
+    }
+}
+
+/// A server that answers nothing as long as this lives.
+#[derive(Debug)]
+#[must_use = "the server goes on when this is dropped"]
+pub struct Frozen<'a> {
+    cluster: &'a Cluster,
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.cluster.signal("-CONT");
     }
 }
 

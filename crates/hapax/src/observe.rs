@@ -170,6 +170,16 @@ pub(crate) fn duplicate(route: &Arc<str>) {
     });
 }
 
+/// Memory was asked for, for that, and there was no room.
+pub(crate) fn memory_refused(what: &'static str) {
+    count("hapax_memory_refused_total", "what", what);
+}
+
+/// So many bytes more are held for requests, or less.
+pub(crate) fn memory_held(more: f64) {
+    gauge("hapax_memory_bytes", |gauge| gauge.increment(more));
+}
+
 /// A lease has lapsed.
 pub(crate) fn lapsed() {
     metrics::counter!("hapax_lapsed_total").increment(1);

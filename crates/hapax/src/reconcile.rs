@@ -5,6 +5,10 @@
 //! is still at work. What cannot be told is asked again, later and later, and after [`Plan::attempts_max`] times a person
 //! has to decide: the record is dead.
 //!
+//! What a probe finds is replayed to the caller whose record it is, so it must not be about anybody else: look it up by the
+//! record's id ([`Address::id`]), which covers scope and key and which the service got as `Idempotency-Record`. A key or a
+//! label alone is what a caller wrote, and another one may have written the same.
+//!
 //! A node that probes first puts the next probe off by a swap, so that of several nodes one asks, and one that dies while it
 //! asks is followed by another. Which route is probed how is left to whoever implements the probe, and so is who waits for
 //! whom: records of one [share](Probe::share) do.
@@ -86,7 +90,7 @@ pub trait Probe: Send + Sync {
         Arc::from("")
     }
 
-    /// What became of the record's last attempt. Must change nothing.
+    /// What became of the record's last attempt, looked up by `at.id()`. Must change nothing.
     fn ask(&self, at: &Address, record: &Record) -> impl Future<Output = Probed> + Send;
 }
 

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use hapax_core::address::Address;
 use hapax_core::limits::PAGE_ENTRIES_MAX;
 use hapax_core::record::State;
 use hapax_core::store::{Store, StoreError};
@@ -14,6 +15,9 @@ use crate::sweep::{self, Left, Pace, Walk};
 
 /// Records counted at most. Where there are more, the number is this one, and the alert is the same.
 const COUNTED_MAX: u64 = 10_000;
+
+/// Records that are told about at most where somebody wants to know whose they are: twice what one caller may have by default.
+const TOLD_MAX: u64 = 100_000;
 
 /// What waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,11 +35,24 @@ pub struct Waiting {
 /// # Errors
 /// If the store fails.
 pub async fn run_once<S: Store>(store: &S) -> Result<Waiting, StoreError> {
+    count(store, COUNTED_MAX, |_| {}).await
+}
+
+/// The same, and tells whose each of them is. Looks at up to 100,000 records for it; the gauges stay at 10,000.
+///
+/// # Errors
+/// If the store fails. What was told by then is a part of the whole.
+pub async fn run_once_telling<S: Store>(store: &S, tell: impl FnMut(&Address)) -> Result<Waiting, StoreError> {
+    count(store, TOLD_MAX, tell).await
+}
+
+async fn count<S: Store>(store: &S, most: u64, mut tell: impl FnMut(&Address)) -> Result<Waiting, StoreError> {
     let (mut waiting, mut trusted) = (Waiting::default(), true);
     let mut walk = Walk::all(store, &[State::Unknown, State::Dead], PAGE_ENTRIES_MAX);
     while let Some(page) = walk.page().await? {
         trusted &= !page.now.paused;
         for entry in &page.entries {
+            tell(&entry.address);
             if entry.stored.record.state == State::Dead {
                 waiting.dead += 1;
                 continue;
@@ -44,13 +61,15 @@ pub async fn run_once<S: Store>(store: &S) -> Result<Waiting, StoreError> {
             let since = entry.stored.doubted_since().unwrap_or(entry.stored.stamped_at);
             waiting.oldest_unknown_ms = waiting.oldest_unknown_ms.max(since.ms_until(page.now.at));
         }
-        if waiting.unknown + waiting.dead >= COUNTED_MAX {
+        if waiting.unknown + waiting.dead >= most {
             break;
         }
     }
     if !trusted {
         waiting.oldest_unknown_ms = 0;
     }
+    waiting.unknown = waiting.unknown.min(COUNTED_MAX);
+    waiting.dead = waiting.dead.min(COUNTED_MAX);
     observe::waiting(&waiting, trusted);
     Ok(waiting)
 }

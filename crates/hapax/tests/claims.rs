@@ -11,9 +11,12 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use common::{Fickle, Got, Work, app, by_tenant, layer, request, send};
-use hapax::http::{Asked, Guard, IdempotencyLayer, InFlight, NoScope, Report, Route, Scope, Scopes, Wait};
+use hapax::http::{
+    Asked, Begun, Client, Ended, Guard, IdempotencyLayer, InFlight, Mode, NewKey, NoScope, Problem, Refusal, Report,
+    Route, Scope, Scopes, Wait,
+};
 use hapax_core::address::Address;
-use hapax_core::record::{Record, Version};
+use hapax_core::record::{Record, State, Version};
 use hapax_core::store::{ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
 use http::request::Parts;
 
@@ -126,12 +129,37 @@ struct Remembering {
     new_keys: Arc<AtomicU32>,
     /// No new key is allowed.
     is_full: Arc<AtomicBool>,
+    /// There is no room for one; how often somebody asked.
+    has_no_room: Arc<AtomicBool>,
+    asked: Arc<AtomicU32>,
+    /// How attempts ended; those that began are counted.
+    began: Arc<AtomicU32>,
+    ended: Arc<Mutex<Vec<Ended>>>,
 }
 
 impl Guard for Remembering {
     fn store(&self) -> Result<Option<Report>, Wait> {
         let told = Arc::clone(&self.told);
         Ok(Some(Box::new(move |answered| told.lock().unwrap().push(answered))))
+    }
+
+    fn room_for(&self, new: &NewKey<'_>) -> Result<(), Refusal> {
+        assert_eq!(new.client, None, "nobody has told the layer");
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        match self.has_no_room.load(Ordering::SeqCst) {
+            true => Err(Refusal::new(Problem::StoreFull, "full").with_retry_after(Duration::from_secs(4))),
+            false => Ok(()),
+        }
+    }
+
+    fn began(&self, _: &Scope, _: Option<Client>) -> Begun {
+        self.began.fetch_add(1, Ordering::SeqCst);
+        Begun(7)
+    }
+
+    fn ended(&self, _: &Scope, _: Option<Client>, begun: Begun, how: Ended) {
+        assert_eq!(begun, Begun(7));
+        self.ended.lock().unwrap().push(how);
     }
 
     fn new_key(&self, _: &Scope, _: &Route) -> Result<(), Wait> {
@@ -167,6 +195,38 @@ async fn a_damaged_record_is_an_answer_and_only_silence_opens_the_breaker() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_answered_too_late_is_refused_in_time_and_given_back() {
+    let (store, work, guard) = (Fickle::default(), Work::default(), Remembering::default());
+    let patience = Duration::from_secs(5);
+    let app = app(&work, layer(&store).with_store_timeout(patience).with_guard(guard.clone()));
+    *store.pause_next.lock().unwrap() = Some(Duration::from_secs(60));
+    let began = tokio::time::Instant::now();
+    let refused = send(&app, request("/pay", "k")).await;
+    assert_eq!((refused.status, refused.code().as_str()), (503, "store-unavailable"));
+    assert_eq!(began.elapsed().as_secs(), patience.as_secs());
+    assert_eq!(*guard.told.lock().unwrap(), [false], "the breaker hears of it when the client does");
+    assert_eq!(send(&app, request("/pay", "k")).await.code(), "in-progress", "the claim is in the store");
+    tokio::time::sleep(Duration::from_secs(56)).await;
+    assert_eq!((send(&app, request("/pay", "k")).await.status, work.runs()), (201, 1), "nothing ran for it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_recorded_too_late_is_said_to_be_unknown_and_replayed_later() {
+    let (store, work) = (Fickle::default(), Work::held());
+    let app = app(&work, layer(&store).with_store_timeout(Duration::from_secs(5)));
+    let first = ask(&app, "");
+    work.has_begun().await;
+    *store.pause_next.lock().unwrap() = Some(Duration::from_secs(60));
+    let began = tokio::time::Instant::now();
+    work.let_go();
+    assert_eq!(first.await.unwrap().code(), "outcome-unknown");
+    assert_eq!(began.elapsed().as_secs(), 5);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(send(&app, request("/pay", "k")).await.is_replay());
+    assert_eq!(work.runs(), 1);
+}
+
 fn limited(guard: &Remembering, store: &Fickle, work: &Work) -> Router {
     let mut route = Route::new().with_retention(Duration::from_secs(60));
     route.new_keys_per_second = Some(100);
@@ -192,6 +252,87 @@ async fn only_new_keys_are_charged() {
     store.clock.advance_ms(61_000);
     assert_eq!((send(&app, request("/pay", "k")).await.is_replay(), charged()), (false, 3), "expired: a new one");
     assert_eq!(*guard.told.lock().unwrap(), [true; 11]);
+}
+
+#[tokio::test]
+async fn without_room_new_keys_are_refused_and_known_ones_go_on() {
+    let (store, work, guard) = (Fickle::default(), Work::default(), Remembering::default());
+    // Where the route limits new keys, and where it does not.
+    let apps = [limited(&guard, &store, &work), app(&work, layer(&store).with_guard(guard.clone()))];
+    send(&apps[0], request("/pay", "k")).await;
+    for app in &apps {
+        guard.has_no_room.store(true, Ordering::SeqCst);
+        let charged = guard.new_keys.load(Ordering::SeqCst);
+        let refused = send(app, request("/pay", "new")).await;
+        assert_eq!((refused.status, refused.code().as_str()), (503, "store-full"));
+        assert_eq!(refused.header("retry-after"), Some("4"));
+        assert_eq!(guard.new_keys.load(Ordering::SeqCst), charged, "and no allowance is used up");
+        assert!(send(app, request("/pay", "k")).await.is_replay());
+    }
+    assert_eq!(work.runs(), 1);
+    assert_eq!(store.scan(&Scan { limit: 9, ..Scan::default() }).await.unwrap().entries.len(), 1);
+}
+
+#[tokio::test]
+async fn without_room_new_keys_are_not_even_observed_and_known_ones_are() {
+    let (store, work, guard) = (Fickle::default(), Work::default(), Remembering::default());
+    let observed = layer(&store).with_default_route(Route::new().with_mode(Mode::Observe));
+    let app = app(&work, observed.with_guard(guard.clone()));
+    let completed = async || -> Vec<String> {
+        let scan = Scan { states: vec![State::Completed], limit: 9, ..Scan::default() };
+        store.scan(&scan).await.unwrap().entries.iter().map(|entry| entry.address.key().as_str().to_owned()).collect()
+    };
+    guard.has_no_room.store(true, Ordering::SeqCst);
+    assert_eq!(send(&app, request("/pay", "new")).await.status, 201, "nothing is refused");
+    while guard.asked.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
+    guard.has_no_room.store(false, Ordering::SeqCst);
+    assert_eq!(send(&app, request("/pay", "known")).await.status, 201);
+    while completed().await != ["known".to_owned()] {
+        assert!(completed().await.len() < 2, "{:?}", completed().await);
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((guard.began.load(Ordering::SeqCst), guard.ended.lock().unwrap().len()), (1, 1));
+}
+
+#[tokio::test]
+async fn the_guard_is_told_of_every_attempt_how_it_ended() {
+    let (store, work, guard) = (Fickle::default(), Work::default(), Remembering::default());
+    let app = app(&work, layer(&store).with_guard(guard.clone()));
+    for (status, key) in [(201, "a"), (401, "b"), (403, "c"), (503, "d"), (502, "e")] {
+        send(&app, request(&format!("/status/{status}"), key)).await;
+        send(&app, request(&format!("/status/{status}"), key)).await;
+    }
+    let expected = [
+        Ended::Recorded(201),
+        // Run twice, because nothing was stored.
+        Ended::TurnedAway,
+        Ended::TurnedAway,
+        Ended::Recorded(403),
+        Ended::Free,
+        Ended::Free,
+        Ended::Unknown,
+    ];
+    assert_eq!(*guard.ended.lock().unwrap(), expected);
+    assert_eq!(guard.began.load(Ordering::SeqCst) as usize, expected.len());
+}
+
+#[tokio::test]
+async fn what_a_refused_credential_left_behind_is_forgotten_after_minutes_and_answers_are_not() {
+    let (store, work) = (Fickle::default(), Work::default());
+    let app = app(&work, layer(&store));
+    for path in ["/pay", "/status/401", "/status/503"] {
+        send(&app, request(path, &format!("of{path}"))).await;
+    }
+    let records = async || store.scan(&Scan { limit: 9, ..Scan::default() }).await.unwrap().entries.len();
+    store.clock.advance_ms(599_000);
+    assert_eq!((store.reap(9).await.unwrap(), records().await), (0, 3));
+    store.clock.advance_ms(2_000);
+    assert_eq!((store.reap(9).await.unwrap(), records().await), (1, 2));
+    let other = request("/status/401", "of/status/401").map(|_| Body::from("other"));
+    assert_eq!(send(&app, other).await.status, 401, "free, whatever is asked now");
+    assert!(send(&app, request("/pay", "of/pay")).await.is_replay());
 }
 
 #[tokio::test]

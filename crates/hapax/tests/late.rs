@@ -12,7 +12,7 @@ use std::time::Duration;
 use axum::body::Body;
 use common::{Fickle, Got, Work, app, layer, request, send};
 use hapax::fence::Fence;
-use hapax::http::{Guard, IdempotencyLayer, LabelSource, LateTruth, Pattern, RequestId, Route};
+use hapax::http::{Guard, IdempotencyLayer, LabelSource, LateTruth, Pattern, RequestId, Route, SendBefore};
 use hapax::{lapse, reap};
 use hapax_core::address::{Address, Id};
 use hapax_core::clock::Timestamp;
@@ -206,10 +206,13 @@ async fn a_completion_of_ones_own_doubt_is_no_news() {
 #[tokio::test(start_paused = true)]
 async fn a_process_that_was_held_up_after_its_claim_sends_nothing() {
     let (store, work) = (Fickle::default(), Work::default());
-    let service = app(&work, layer(&store));
+    // One that is held up as a whole does not notice that it waited for too long.
+    let service = app(&work, layer(&store).with_store_timeout(Duration::MAX));
     *store.pause_next.lock().unwrap() = Some(Duration::from_millis(LEASE_MS));
     let first = send(&service, request("/pay", "k-1")).await;
     assert_eq!((first.status, first.code().as_str(), work.runs()), (503, "store-unavailable", 0));
+    // Nobody waits for the recording.
+    tokio::time::sleep(Duration::from_millis(1)).await;
     assert_eq!(the_record(&store).await.1.record.error.as_deref(), Some("held-up"));
     let retry = send(&service, request("/pay", "k-1")).await;
     assert_eq!((retry.status, work.runs()), (201, 1));
@@ -220,6 +223,35 @@ async fn a_slow_store_alone_is_no_reason_to_give_up() {
     let (store, work) = (Fickle::default(), Work::default());
     *store.pause_next.lock().unwrap() = Some(Duration::from_millis(LEASE_MS / 3));
     assert_eq!(send(&app(&work, layer(&store)), request("/pay", "k-1")).await.status, 201);
+}
+
+/// Tells, when it is let go, whether it may still begin.
+fn looks_again(work: &Work, layer: IdempotencyLayer<Fickle>) -> axum::Router {
+    let work = work.clone();
+    let look = move |request: Request<Body>| async move {
+        work.begun.add_permits(1);
+        work.gate.acquire().await.unwrap().forget();
+        let before = request.extensions().get::<SendBefore>().unwrap();
+        if before.is_over() { "over" } else { "begins" }
+    };
+    axum::Router::new().route("/pay", axum::routing::post(look)).layer(layer)
+}
+
+#[tokio::test]
+async fn a_handler_may_begin_as_long_as_its_lease_is_renewed_and_no_longer() {
+    let lease = Duration::from_secs(1);
+    for (is_renewed, said) in [(true, "begins"), (false, "over")] {
+        let (store, work) = (Fickle::default(), Work::held());
+        let layer = layer(&store).with_default_route(Route::new().with_lease(lease));
+        let service = looks_again(&work, layer);
+        let first = tokio::spawn(async move { send(&service, request("/pay", "k-1")).await });
+        work.has_begun().await;
+        store.down.store(!is_renewed, Ordering::SeqCst);
+        tokio::time::sleep(lease * 3 / 2).await;
+        store.down.store(false, Ordering::SeqCst);
+        work.let_go();
+        assert_eq!(first.await.unwrap().body, said);
+    }
 }
 
 fn labels(stored: &Stored) -> Vec<(&str, &str)> {
@@ -237,16 +269,26 @@ async fn a_record_can_be_found_by_its_route_and_its_request() {
     let (store, work) = (Fickle::default(), Work::default());
     let pattern: Pattern = "/status/{status}".parse().unwrap();
     let layer = layer(&store).with_route(&[Method::POST, Method::PUT], pattern, Route::new());
-    send(&app(&work, layer), numbered("/status/200")).await;
+    let mut request = numbered("/status/200?token=canary");
+    let traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    request.headers_mut().insert("traceparent", traceparent.parse().unwrap());
+    send(&app(&work, layer), request).await;
     let (_, stored) = the_record(&store).await;
-    assert_eq!(labels(&stored), [("route", "POST,PUT /status/{status}"), ("request-id", "r-7")]);
+    let expected = [
+        ("route", "POST,PUT /status/{status}"),
+        ("request-id", "r-7"),
+        ("method", "POST"),
+        ("path", "/status/200"),
+        ("trace-id", "4bf92f3577b34da6a3ce929d0e0e4736"),
+    ];
+    assert_eq!(labels(&stored), expected);
 }
 
 #[tokio::test]
 async fn a_record_of_no_route_is_of_the_default_one() {
     let (store, work) = (Fickle::default(), Work::default());
     send(&app(&work, layer(&store)), request("/pay", "k-1")).await;
-    assert_eq!(labels(&the_record(&store).await.1), [("route", "default")]);
+    assert_eq!(labels(&the_record(&store).await.1), [("route", "default"), ("method", "POST"), ("path", "/pay")]);
 }
 
 #[tokio::test]
@@ -261,7 +303,7 @@ async fn an_answer_is_kept_although_there_are_more_labels_than_a_record_holds() 
     let (_, stored) = the_record(&store).await;
     let labels = labels(&stored);
     assert_eq!(labels.len(), hapax_core::limits::LABEL_COUNT_MAX);
-    assert_eq!((labels[2], labels[11], labels[15]), (("l-0", "1"), ("l-9", "1"), ("l-13", "7")));
+    assert_eq!((labels[4], labels[13], labels[18]), (("l-0", "1"), ("l-9", "1"), ("l-14", "7")));
 }
 
 /// Stands from now on for an hour.

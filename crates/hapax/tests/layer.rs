@@ -63,6 +63,23 @@ async fn the_service_learns_the_attempt_and_is_asked_for_a_plain_encoding() {
 }
 
 #[tokio::test]
+async fn the_service_learns_the_id_of_the_record_whatever_the_client_says() {
+    let (store, work) = setup();
+    let mut seen = Vec::new();
+    for route in [Route::new(), Route::new().with_key_per(KeyPer::Route)] {
+        let app = app(&work, layer(&store).with_default_route(route));
+        let mut forged = request("/pay", "k");
+        forged.headers_mut().insert("idempotency-record", "ab".repeat(32).parse().unwrap());
+        seen.push(send(&app, forged).await.header("x-record").unwrap().to_owned());
+    }
+    let page = store.scan(&Scan { limit: 10, ..Scan::default() }).await.unwrap();
+    let mut kept: Vec<String> = page.entries.iter().map(|entry| entry.address.id().to_string()).collect();
+    seen.sort_unstable();
+    kept.sort_unstable();
+    assert_eq!((seen.len(), &seen), (2, &kept), "that of the address, which differs by route");
+}
+
+#[tokio::test]
 async fn of_many_at_once_one_runs() {
     let (store, work) = (Fickle::default(), Work::held());
     let app = app(&work, layer(&store));

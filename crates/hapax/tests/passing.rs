@@ -19,10 +19,12 @@ use hapax_core::store::{Scan, Store};
 use http::Request;
 use tower::ServiceExt;
 
-/// The same request, with an attempt that only the layer may speak of.
+/// The same request, with an attempt and a record that only the layer may speak of.
 fn forged(mut request: Request<Body>) -> Request<Body> {
     request.headers_mut().append("idempotency-attempt", "98".parse().unwrap());
     request.headers_mut().append("idempotency-attempt", "99".parse().unwrap());
+    request.headers_mut().append("idempotency-record", "98".parse().unwrap());
+    request.headers_mut().append("idempotency-record", "99".parse().unwrap());
     request
 }
 
@@ -46,6 +48,7 @@ async fn nobody_but_the_layer_says_which_attempt_it_is() {
     ] {
         let got = send(&app, forged(request)).await;
         assert_eq!((got.status, got.header("x-attempt")), (201, Some("none")), "{case}");
+        assert_eq!(got.header("x-record"), Some("none"), "{case}");
     }
 }
 
@@ -110,7 +113,7 @@ async fn a_replay_has_the_origins_of_the_configuration_and_shows_what_the_servic
     assert_eq!(allowed(&first), said, "the service's own answer is passed on unchanged");
     let replay = send(&app, from_shop(request("/pay", "k"))).await;
     assert!(replay.is_replay());
-    let shown = "X-Total, idempotent-replayed, idempotency-expires, retry-after, location";
+    let shown = "X-Total, idempotent-replayed, idempotency-expires, retry-after, location, www-authenticate";
     assert_eq!(allowed(&replay), [Some("https://shop.example"), None, Some(shown)]);
     let foreign = send(&app, request("/pay", "k")).await;
     assert_eq!(allowed(&foreign)[..2], [None, None]);

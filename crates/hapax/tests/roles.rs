@@ -235,7 +235,7 @@ async fn what_has_expired_is_deleted_and_what_is_unfinished_never_is() {
     let done = setup.claim("done", Policy::default()).await;
     setup.complete("done", done).await;
     let failed = setup.claim("ready", Policy::default()).await;
-    let event = Event::Fail { attempt_id: failed, error: "refused", retry_in_ms: 0 };
+    let event = Event::Fail { attempt_id: failed, error: "refused", retry_in_ms: 0, keep_ms: None };
     setup.engine.apply(&at("ready"), &event, None).await.unwrap();
     setup.claim("running", Policy::default()).await;
     setup.unknown("unknown").await;
@@ -507,7 +507,7 @@ impl Probe for Overtaken<'_> {
     }
 
     async fn ask(&self, at: &Address, _: &Record) -> Probed {
-        let event = Event::Fail { attempt_id: self.attempt_id, error: "refused", retry_in_ms: 0 };
+        let event = Event::Fail { attempt_id: self.attempt_id, error: "refused", retry_in_ms: 0, keep_ms: None };
         self.setup.engine.apply(at, &event, None).await.unwrap();
         self.setup.unknown(at.key().as_str()).await;
         Probed::Happened(outcome(201))

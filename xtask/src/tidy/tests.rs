@@ -176,6 +176,17 @@ fn reminders_are_found_as_whole_words() {
 }
 
 #[test]
+fn an_example_with_a_constant_token_is_found() {
+    let constant = "Engine::new(store, || [7; 16])";
+    let found = found_with(&[
+        ("src/part.rs", &format!("//! Fine.\n//! let engine = {constant};\n\nfn f() {{ {constant}; }}\n")),
+        ("docs/page.md", &format!("    {constant}\n    Engine::new(store, random)\n")),
+    ]);
+    let what = "an example draws a constant token; draw random ones";
+    assert_eq!(found, [format!("docs/page.md:1: {what}"), format!("src/part.rs:2: {what}")]);
+}
+
+#[test]
 fn ignored_tests_are_found() {
     let text = "//! Tests.\n\n#[test]\n#[ignore]\nfn a() {}\n\n#[test]\n#[ignore = \"slow\"]\nfn b() {}\n\n\
                 #[cfg_attr(miri, ignore)]\nfn c() {}\n\n// #[ignore]\n#[doc = \"ignore\"]\nfn d() { ignore(); }\n";

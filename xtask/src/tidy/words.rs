@@ -2,6 +2,8 @@
 //!
 //! They are spelled in halves here, so that this file passes its own test.
 
+use std::path::Path;
+
 use super::line_of;
 
 /// A reminder is an issue that nobody filed.
@@ -20,6 +22,17 @@ pub(super) fn check(text: &str, add: &mut impl FnMut(usize, String)) {
     for path in MACHINE_PATHS {
         for (at, _) in text.match_indices(path).filter(|(at, _)| !text[..*at].ends_with(is_path_letter)) {
             add(line_of(text, at), format!("`{path}` exists on one machine only"));
+        }
+    }
+}
+
+/// Checks what readers copy: documentation and examples. A token source that is a constant compiles and disarms the fence.
+pub(super) fn check_examples(file: &Path, text: &str, add: &mut impl FnMut(usize, String)) {
+    let is_example = file.extension().is_some_and(|ending| ending == "md") || file.starts_with("examples");
+    for (number, line) in text.lines().enumerate() {
+        let is_shown = is_example || line.trim_start().starts_with("//!") || line.trim_start().starts_with("///");
+        if is_shown && line.contains("Engine::new(") && line.contains("; 16]") {
+            add(number + 1, "an example draws a constant token; draw random ones".to_owned());
         }
     }
 }

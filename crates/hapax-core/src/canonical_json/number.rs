@@ -36,6 +36,11 @@ pub(super) fn canonicalise(json: &[u8], at: usize, out: &mut Vec<u8>) -> Result<
     Ok(end)
 }
 
+/// Where the number that starts `json[at..]` ends.
+pub(super) fn end(json: &[u8], at: usize) -> Result<usize, NotCanonical> {
+    Written::read(json, at).map(|(_, end)| end)
+}
+
 /// A number cut into the parts of its grammar.
 struct Written<'a> {
     negative: bool,

@@ -15,7 +15,7 @@ use std::ops::Range;
 ///
 /// `""` names the whole document, `/items/0/price` the price of the first item. A `~` in a name is
 /// written `~0`, a `/` is written `~1`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pointer(Box<str>);
 
 /// Why a text is not a JSON pointer that can name something.
@@ -58,8 +58,14 @@ impl Pointer {
         &self.0
     }
 
+    /// The pointer to a member of the document itself.
+    #[must_use]
+    pub fn to_member(name: &str) -> Self {
+        Self(format!("/{}", name.replace('~', "~0").replace('/', "~1")).into())
+    }
+
     /// Its names, unescaped.
-    fn names(&self) -> impl Iterator<Item = String> {
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
         self.0.split('/').skip(1).map(|name| name.replace("~1", "/").replace("~0", "~"))
     }
 }

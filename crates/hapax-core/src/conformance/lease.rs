@@ -151,7 +151,7 @@ pub(super) async fn failed_may_run_again_when_it_is_due<H: Harness>(harness: &H)
     let rig = Rig::open(harness).await;
     let at = address("alice", "k-1");
     let (mine, _) = rig.proceeds(&at, policy(OnLapse::Unknown)).await;
-    let fail = Event::Fail { attempt_id: mine, error: "refused", retry_in_ms: SHORT_MS };
+    let fail = Event::Fail { attempt_id: mine, error: "refused", retry_in_ms: SHORT_MS, keep_ms: None };
     let failed = rig.apply(&at, &fail).await;
     assert_eq!(failed.answer, Answer::Done);
     assert_eq!(rig.stored(&at).await.record.error.as_deref(), Some("refused"));
@@ -166,7 +166,7 @@ pub(super) async fn dead_when_its_attempts_are_used_up<H: Harness>(harness: &H) 
     let at = address("alice", "k-1");
     let once = Policy { attempts_max: Some(1), ..policy(OnLapse::Unknown) };
     let (mine, _) = rig.proceeds(&at, once).await;
-    let fail = Event::Fail { attempt_id: mine, error: "refused", retry_in_ms: 0 };
+    let fail = Event::Fail { attempt_id: mine, error: "refused", retry_in_ms: 0, keep_ms: None };
     assert_eq!(rig.apply(&at, &fail).await.record().map(|record| record.state), Some(State::Dead));
     assert_eq!(rig.claim(&at, once).await.answer, Answer::Undecided);
     let resolved =
@@ -221,7 +221,7 @@ pub(super) async fn late_completion_after_a_takeover_is_fenced<H: Harness>(harne
     let fenced = rig.engine.apply(&at, &late, Some(first.seen)).await.expect("it is answered");
     assert_eq!(fenced.answer, Answer::DoubleRun, "whatever the first attempt last saw");
     assert_eq!(Some(&rig.stored(&at).await), second.seen.stored.as_ref(), "a fenced writer changes nothing");
-    for event in [renew(mine), Event::Fail { attempt_id: mine, error: "late", retry_in_ms: 0 }] {
+    for event in [renew(mine), Event::Fail { attempt_id: mine, error: "late", retry_in_ms: 0, keep_ms: None }] {
         assert_eq!(rig.apply(&at, &event).await.answer, Answer::Fenced);
     }
     assert_eq!(rig.complete(&at, theirs, b"second").await.answer, Answer::Done);

@@ -112,7 +112,7 @@ impl Bridge {
             What::Renew => Event::Renew { attempt_id },
             What::Checkpoint => Event::Checkpoint { attempt_id, checkpoint: &self.checkpoint },
             What::Complete => Event::Complete { attempt_id, outcome: &self.outcome, labels: &[] },
-            What::Fail => Event::Fail { attempt_id, error: "refused", retry_in_ms: RETRY_MS },
+            What::Fail => Event::Fail { attempt_id, error: "refused", retry_in_ms: RETRY_MS, keep_ms: None },
             What::Doubt => Event::Doubt { attempt_id, error: "timeout", probe_in_ms: PROBE_MS },
             What::Lapse => Event::Lapse,
             What::Expire => Event::Expire { never_ran: &self.outcome },

@@ -29,6 +29,7 @@ pub(crate) enum Kind {
     Checkpoint,
     Complete,
     Fail,
+    FailSoonForgotten,
     Doubt,
     Lapse,
     Expire,
@@ -47,7 +48,10 @@ pub(crate) enum Kind {
     PurgeToRerun,
 }
 
-pub(crate) const EVENTS: [Kind; 23] = [
+/// How long a key is kept that is soon forgotten: shorter than any retention here.
+pub(crate) const SOON_MS: u64 = 1_000;
+
+pub(crate) const EVENTS: [Kind; 24] = [
     Kind::Claim,
     Kind::ClaimByWorker,
     Kind::Accept,
@@ -55,6 +59,7 @@ pub(crate) const EVENTS: [Kind; 23] = [
     Kind::Checkpoint,
     Kind::Complete,
     Kind::Fail,
+    Kind::FailSoonForgotten,
     Kind::Doubt,
     Kind::Lapse,
     Kind::Expire,
@@ -86,6 +91,7 @@ impl Kind {
             Self::InconclusiveForTheLastTime => "Inconclusive: for the last time",
             Self::InconclusiveOfAnotherAttempt => "Inconclusive: another attempt",
             Self::PurgeToRerun => "Purge: allow rerun",
+            Self::FailSoonForgotten => "Fail: soon forgotten",
             other => other.short_name(),
         }
     }
@@ -99,7 +105,7 @@ impl Kind {
             Self::Renew => "Renew",
             Self::Checkpoint => "Checkpoint",
             Self::Complete => "Complete",
-            Self::Fail => "Fail",
+            Self::Fail | Self::FailSoonForgotten => "Fail",
             Self::Doubt => "Doubt",
             Self::Lapse => "Lapse",
             Self::Expire => "Expire",
@@ -372,7 +378,10 @@ impl Scenario {
             Kind::Renew => Event::Renew { attempt_id: MINE },
             Kind::Checkpoint => Event::Checkpoint { attempt_id: MINE, checkpoint: &checkpoint },
             Kind::Complete => Event::Complete { attempt_id: MINE, outcome: &outcome, labels: &labels },
-            Kind::Fail => Event::Fail { attempt_id: MINE, error: "refused", retry_in_ms: 50 },
+            Kind::Fail => Event::Fail { attempt_id: MINE, error: "refused", retry_in_ms: 50, keep_ms: None },
+            Kind::FailSoonForgotten => {
+                Event::Fail { attempt_id: MINE, error: "refused", retry_in_ms: 50, keep_ms: Some(SOON_MS) }
+            }
             Kind::Doubt => Event::Doubt { attempt_id: MINE, error: "timeout", probe_in_ms: 60 },
             Kind::Lapse => Event::Lapse,
             Kind::Expire => Event::Expire { never_ran: &outcome },

@@ -13,7 +13,7 @@ applied AS (
   RETURNING id, stamped_at
 ),
 found AS (
-  SELECT {columns of r}
+  SELECT {small columns of r}
   FROM (SELECT unnest($2::bytea[]) AS id) i
   JOIN {schema}.record r ON r.id = i.id
   WHERE i.id NOT IN (SELECT a.id FROM applied a)

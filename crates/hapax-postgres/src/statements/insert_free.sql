@@ -2,7 +2,7 @@
 -- for whoever is inserting one.
 WITH {guard},
 found AS MATERIALIZED (
-  SELECT {columns of r} FROM {schema}.record r WHERE r.id = ANY ($2::bytea[])
+  SELECT {small columns of r} FROM {schema}.record r WHERE r.id = ANY ($2::bytea[])
 ),
 applied AS (
   INSERT INTO {schema}.record (id, version, state, stamped_at, due_at, reap_at, scheme, space, scope, key, data)

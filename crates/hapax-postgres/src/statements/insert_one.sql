@@ -11,6 +11,6 @@ WITH applied AS (
 )
 SELECT a.stamped_at, a.id, a.stamped_at, {no columns} FROM applied a
 UNION ALL
-SELECT {clock}, null, null, {columns of f}
+SELECT {clock}, null, null, {small columns of f}
 FROM {schema}.record f
 WHERE f.id = $2::bytea AND NOT EXISTS (SELECT 1 FROM applied)

@@ -16,9 +16,17 @@ use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use sha2::{Digest, Sha256};
 
-/// Callers remembered per rate. Beyond it all are forgotten: whoever can make up so many names is not held back by a
-/// rate per name, and memory is worth more than the last second of the others' counts.
+/// Callers remembered per rate. Beyond it all are forgotten once, and from then on several callers share an allowance until there
+/// are fewer again: memory is bounded, and whoever makes up names lifts nobody's limit by it, its own included.
 pub const CALLERS_MAX: usize = 100_000;
+
+/// With so few callers left at so many sweeps, each has an allowance of its own again. Right after all were forgotten there are few
+/// in any case.
+const CALLERS_FEW: usize = CALLERS_MAX / 8;
+const CALM_SWEEPS: u32 = CALLERS_MAX as u32 / SWEEP_EVERY;
+
+/// As much of a caller's digest counts while there are too many of them: 65,536 allowances.
+const SHARED_BYTES: usize = 2;
 
 /// Different rates known at once. More can only come from many reloads with changed rates.
 const RATES_MAX: usize = 256;
@@ -94,11 +102,13 @@ struct Table<C: Clock> {
     clock: C,
     limiters: RwLock<HashMap<NonZeroU32, Arc<Limiter<C>>>>,
     asked: AtomicU32,
+    /// Above zero while there are too many callers for an allowance each: the sweeps that have to find few.
+    crowded: AtomicU32,
 }
 
 impl<C: Clock + Clone> Table<C> {
     fn new(clock: C) -> Self {
-        Self { clock, limiters: RwLock::default(), asked: AtomicU32::new(0) }
+        Self { clock, limiters: RwLock::default(), asked: AtomicU32::new(0), crowded: AtomicU32::new(0) }
     }
 
     fn check(&self, caller: &str, per_second: Option<NonZeroU32>) -> Result<(), Duration> {
@@ -106,7 +116,11 @@ impl<C: Clock + Clone> Table<C> {
         if self.asked.fetch_add(1, Ordering::Relaxed) % SWEEP_EVERY == SWEEP_EVERY - 1 {
             self.sweep();
         }
-        let verdict = self.limiter(rate).check_key(&digest(caller));
+        let mut caller = digest(caller);
+        if self.crowded.load(Ordering::Relaxed) > 0 {
+            caller[SHARED_BYTES..].fill(0);
+        }
+        let verdict = self.limiter(rate).check_key(&caller);
         verdict.map_err(|until| until.wait_time_from(self.clock.now()))
     }
 
@@ -130,11 +144,18 @@ impl<C: Clock + Clone> Table<C> {
             let all = self.limiters.read().unwrap_or_else(PoisonError::into_inner);
             all.iter().map(|(rate, limiter)| (*rate, Arc::clone(limiter))).collect()
         };
+        let mut most = 0;
         for (rate, limiter) in limiters {
             limiter.retain_recent();
+            most = most.max(limiter.len());
             if limiter.len() > CALLERS_MAX {
                 self.limiters.write().unwrap_or_else(PoisonError::into_inner).remove(&rate);
             }
+        }
+        if most > CALLERS_MAX {
+            self.crowded.store(CALM_SWEEPS, Ordering::Relaxed);
+        } else if most <= CALLERS_FEW {
+            let _ = self.crowded.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sweeps| sweeps.checked_sub(1));
         }
     }
 
@@ -219,6 +240,26 @@ mod tests {
             }
         }
         assert!(most <= CALLERS_MAX + SWEEP_EVERY as usize, "{most}");
+    }
+
+    #[test]
+    fn who_makes_up_callers_does_not_lift_a_limit_by_it() {
+        let clock = FakeRelativeClock::default();
+        let rates = Rates::with_clock(clock.clone());
+        let mut passed = 0;
+        for caller in 0..250_000_u32 {
+            let _ = rates.new_key(&caller.to_string(), rate(1));
+            if caller % 1_000 == 0 {
+                passed += u32::from(rates.new_key("a", rate(1)).is_ok());
+            }
+        }
+        assert!(passed <= 2, "once, and once more when all were forgotten: {passed}");
+        clock.advance(Duration::from_secs(10));
+        assert!(rates.new_keys.crowded.load(Ordering::Relaxed) > 0);
+        for _ in 0..CALM_SWEEPS {
+            rates.new_keys.sweep();
+        }
+        assert_eq!(rates.new_keys.crowded.load(Ordering::Relaxed), 0, "few are left, and have an allowance each");
     }
 
     #[test]

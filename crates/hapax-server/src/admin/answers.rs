@@ -43,7 +43,11 @@ where
         return refusal;
     }
     match path {
-        "/readyz" => readyz(&readiness::ask(&state.readiness).await, has_flag(&request, "verbose")),
+        "/readyz" => {
+            // A prober's answer must not hang on a token, so without one only the details are left out.
+            let may_see = here.loopback || state.access.load().admit(request.headers(), here.loopback).is_ok();
+            readyz(&readiness::ask(&state.readiness).await, may_see && has_flag(&request, "verbose"))
+        }
         "/metrics" => respond(StatusCode::OK, METRICS, state.metrics.render()),
         "/callers" => match state.access.load().admit(request.headers(), here.loopback) {
             Ok(_) => callers(&request, &state.callers),

@@ -10,11 +10,14 @@ use http::Request;
 use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 
+use crate::proxy::host::is_host;
+
 /// Does the request name this listener by a name that only an operator can have given it?
 pub(super) fn is_meant<B>(request: &Request<B>, names: &[String]) -> bool {
     let mut lines = request.headers().get_all(HOST).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else { return false };
-    let in_header = line.to_str().ok().and_then(|text| text.parse::<Authority>().ok());
+    let in_header = line.to_str().ok().filter(|text| is_host(text.as_bytes()));
+    let in_header = in_header.and_then(|text| text.parse::<Authority>().ok());
     let in_header = in_header.is_some_and(|authority| is_known(&authority, names));
     let in_target = request.uri().authority().is_none_or(|authority| is_known(authority, names));
     in_header && in_target
@@ -34,8 +37,8 @@ pub(super) fn is_own_origin<B>(request: &Request<B>) -> bool {
 }
 
 fn is_known(authority: &Authority, names: &[String]) -> bool {
-    // `localhost@evil.example` is evil.example; nothing that operators use has a part before `@`.
-    if authority.as_str().contains('@') {
+    // `localhost@evil.example` is evil.example, and `[::1]evil` is nothing at all.
+    if !is_host(authority.as_str().as_bytes()) {
         return false;
     }
     let host = authority.host();
@@ -70,6 +73,11 @@ mod tests {
             "localhost.evil.example",
             "127.0.0.1.evil.example",
             "localhost@evil",
+            "[::1]evil",
+            "[::1]evil.example:9180",
+            "[::1].evil.example",
+            "127.0.0.1:80:80",
+            "localhost:evil",
             "",
         ] {
             assert!(!meant(host), "{host}");

@@ -31,6 +31,10 @@ pub const IN_FLIGHT: &str = "hapax_in_flight";
 pub const WAITERS: &str = "hapax_waiters";
 /// Answers that could not be recorded yet.
 pub const COMPLETIONS_PENDING: &str = "hapax_completions_pending";
+/// Bytes in memory for requests.
+pub const MEMORY_BYTES: &str = "hapax_memory_bytes";
+/// What found no room in memory.
+pub const MEMORY_REFUSED: &str = "hapax_memory_refused_total";
 /// Suspected double runs.
 pub const DOUBLE_RUNS: &str = "hapax_double_runs_total";
 /// Verdicts that turned out to be wrong.
@@ -63,8 +67,18 @@ pub const DUPLICATES: &str = "hapax_duplicates_total";
 pub const FENCE: &str = "hapax_fence";
 /// Whether the circuit breaker refuses claims.
 pub const BREAKER_OPEN: &str = "hapax_breaker_open";
+/// How many records the store holds.
+pub const STORE_ROWS: &str = "hapax_store_rows";
+/// How many bytes they take.
+pub const STORE_BYTES: &str = "hapax_store_bytes";
+/// What is left on the store's disk.
+pub const STORE_DISK_FREE: &str = "hapax_store_disk_free_bytes";
+/// Whether the store has no room for new keys.
+pub const STORE_FULL: &str = "hapax_store_full";
 /// Reloads of the configuration.
 pub const RELOADS: &str = "hapax_reload_total";
+/// Connections that were closed to make room for others.
+pub const CONNECTIONS_CLOSED: &str = "hapax_connections_closed_total";
 /// Which release runs.
 pub const BUILD_INFO: &str = "hapax_build_info";
 /// How durable the store is.
@@ -118,6 +132,8 @@ const PROBLEMS: &[&str] = &{
     codes
 };
 
+const MEMORY_USES: &[&str] = &["request", "replay", "response"];
+
 const PASSED_FOR: &[&str] = &["method", "route", "no-key", "observed"];
 
 const RECONCILE_OUTCOMES: &[&str] = &["scheduled", "resolved", "failed", "too_soon"];
@@ -126,7 +142,7 @@ const STORE_OPS: &[&str] = &["swap", "get", "scan", "reap"];
 
 const STORE_FAILURES: &[&str] = &["unavailable", "ambiguous", "damaged", "unsuitable", "invalid"];
 
-const ROLES: &[&str] = &["lapse", "reap", "reconcile", "survey", "fence"];
+const ROLES: &[&str] = &["lapse", "reap", "reconcile", "survey", "fence", "room"];
 
 /// Every metric. The order is that of `docs/metrics.md`.
 pub const ALL: &[Metric] = &[
@@ -146,6 +162,8 @@ pub const ALL: &[Metric] = &[
     gauge(IN_FLIGHT, &[], "Attempts that are running in this process."),
     gauge(WAITERS, &[], "Requests that wait for the answer of a running attempt."),
     gauge(COMPLETIONS_PENDING, &[], "Answers that are not recorded yet because the store failed."),
+    gauge(MEMORY_BYTES, &[], "Bytes of request bodies and recorded or replayed responses in memory."),
+    counter(MEMORY_REFUSED, &[("what", MEMORY_USES)], "Requests, replays and responses that found no room in memory."),
     counter(DOUBLE_RUNS, &[], "Completions that found another attempt's work: suspected double runs."),
     counter(CONTRADICTED, &[], "Completions of attempts that a verdict had said did not happen."),
     counter(OVERRULED, &[], "Completions that came after a verdict had settled their key."),
@@ -162,7 +180,16 @@ pub const ALL: &[Metric] = &[
     counter(SWEEP_FAILURES, &[("role", ROLES)], "Sweeps of background roles that failed."),
     gauge(FENCE, &[], "1 while a fence stands after a restore, otherwise 0."),
     gauge(BREAKER_OPEN, &[], "1 while claims are refused because the store fails, otherwise 0."),
+    gauge(STORE_ROWS, &[("store", &[])], "About how many records the store holds."),
+    gauge(STORE_BYTES, &[("store", &[])], "How many bytes the store takes."),
+    gauge(STORE_DISK_FREE, &[("store", &[])], "How many bytes are left on the disk of an SQLite store."),
+    gauge(STORE_FULL, &[], "1 while new keys are refused because the store is at its ceiling, otherwise 0."),
     counter(RELOADS, &[("result", &["applied", "refused"])], "Reloads of the configuration, by result."),
+    counter(
+        CONNECTIONS_CLOSED,
+        &[("reason", &["full", "client"])],
+        "Connections that waited for their client and were closed to make room for others, by what was full.",
+    ),
     gauge(BUILD_INFO, &[("version", &[])], "1, with the release as a label."),
     gauge(DURABILITY_INFO, &[("store", &[]), ("level", &[])], "1, with the kind of store and how durable it is."),
 ];
@@ -237,7 +264,22 @@ pub fn begin() {
     ::metrics::gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
 }
 
-/// Says how durable the store is: `store` is its kind, `level` its promise, such as `strict`.
-pub fn set_durability(store: &'static str, level: &'static str) {
+/// Says what the store takes and what is left: rows, bytes, and free bytes of its disk, as far as they are known; and whether
+/// it is at its ceiling.
+pub fn set_room(store: &'static str, [rows, bytes, free]: [Option<u64>; 3], is_full: bool) {
+    for (name, value) in [(STORE_ROWS, rows), (STORE_BYTES, bytes), (STORE_DISK_FREE, free)] {
+        if let Some(value) = value {
+            ::metrics::gauge!(name, "store" => store).set(value as f64);
+        }
+    }
+    ::metrics::gauge!(STORE_FULL).set(if is_full { 1.0 } else { 0.0 });
+}
+
+/// Says how durable the store is: `store` is its kind, `level` what it says of itself, such as `disk`; not any more what it said
+/// `before`.
+pub fn set_durability(store: &'static str, level: &'static str, before: Option<&'static str>) {
+    if let Some(before) = before {
+        ::metrics::gauge!(DURABILITY_INFO, "store" => store, "level" => before).set(0.0);
+    }
     ::metrics::gauge!(DURABILITY_INFO, "store" => store, "level" => level).set(1.0);
 }

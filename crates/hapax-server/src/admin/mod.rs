@@ -5,7 +5,7 @@
 //! | path | answer |
 //! |---|---|
 //! | `/livez`, `/healthz` | 200 as long as the process can answer at all; nothing else is looked at |
-//! | `/readyz` | 200 or 503, and in a few words what is not in order; `?verbose` lists every check |
+//! | `/readyz` | 200 or 503, and in a few words what is not in order; `?verbose` lists every check, off loopback with a token only |
 //! | `/metrics` | Prometheus text |
 //! | `/callers` | JSON: the busiest callers by digest; `?n=` sets how many |
 //! | `/v1/…` | the admin API: look at records, resolve them, take answers away, read who did what |

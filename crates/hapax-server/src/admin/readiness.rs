@@ -11,7 +11,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// One thing that must be in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What is looked at: `store`, `clock`, `breaker`, `draining`, `migration`.
+    /// What is looked at: `store`, `clock`, `breaker`, `descriptors`, `draining`, `migration`.
     pub name: &'static str,
     /// Whether it is in order.
     pub ok: bool,

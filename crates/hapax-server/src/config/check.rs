@@ -17,7 +17,7 @@ use super::model::{Backend, Config, Jwt, Place, ScopeKind};
 use super::problem::{Origin, nearest};
 use super::reader::{Reader, Setting};
 use super::secret;
-use super::units::show_duration;
+use super::units::{show_duration, show_size};
 use super::value::Value as _;
 use crate::logs;
 
@@ -42,6 +42,10 @@ const STORE_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 /// How much is logged, from nothing to everything.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
+/// Fields that have a meaning of their own.
+const OTHER_USE: [&str; 7] =
+    ["authorization", "cookie", "host", "content-length", "content-type", "connection", "transfer-encoding"];
+
 /// Checks everything but policies.
 pub(super) fn config(reader: &mut Reader<'_>, config: &Config, without_upstream: bool) {
     upstream(reader, config, without_upstream);
@@ -50,8 +54,11 @@ pub(super) fn config(reader: &mut Reader<'_>, config: &Config, without_upstream:
     keys(reader, config);
     callers(reader, config);
     secrets(reader, config);
+    plain_http(reader, config);
+    request_id(reader, config);
     log_level(reader, &config.log.level);
     timeouts(reader, config);
+    memory(reader, config);
 }
 
 fn upstream(reader: &mut Reader<'_>, config: &Config, without_upstream: bool) {
@@ -186,9 +193,7 @@ fn keys(reader: &mut Reader<'_>, config: &Config) {
     if headers.is_empty() {
         reader.refuse(&["keys.headers"], "`keys.headers` names none; write \"Idempotency-Key\"");
     }
-    let other_use =
-        ["authorization", "cookie", "host", "content-length", "content-type", "connection", "transfer-encoding"];
-    for name in headers.iter().filter(|name| other_use.contains(&name.as_str())) {
+    for name in headers.iter().filter(|name| OTHER_USE.contains(&name.as_str())) {
         reader.refuse(
             &["keys.headers"],
             format!("`keys.headers` names `{name}`, which holds something else; choose another"),
@@ -271,6 +276,50 @@ fn secrets(reader: &mut Reader<'_>, config: &Config) {
     }
 }
 
+/// Credentials of callers go out with a question, and the names of tenants come back: not over plain http through a network.
+fn plain_http(reader: &mut Reader<'_>, config: &Config) {
+    let Some(ask) = config.ask.as_ref().filter(|ask| !ask.allow_http) else { return };
+    if is_plain(&ask.url) {
+        let message = "`ask.url` is not https, so anyone between could read the callers' credentials and name any tenant; use \
+                       https, or set `ask.allow_http` where the network in between is trusted";
+        reader.refuse(&["ask.url"], message);
+    }
+}
+
+/// Whether what is sent there can be read on the way: plain http that leaves this machine.
+pub(super) fn is_plain(url: &Uri) -> bool {
+    url.scheme_str() == Some("http") && !url.host().is_some_and(host::is_loopback)
+}
+
+/// The id of a request takes the place of what stood in its field, and is made up where nothing did: nothing may be decided by
+/// that field.
+fn request_id(reader: &mut Reader<'_>, config: &Config) {
+    let name = &config.server.request_id_header;
+    let says_who = |kind: &ScopeKind| match kind {
+        ScopeKind::Header(other) | ScopeKind::CredentialHeader(other) => other == name,
+        ScopeKind::Jwt(jwt) => jwt.token_in == Some(Place::Header(name.clone())),
+        _ => false,
+    };
+    let mut policies = config.routes.iter().map(|route| &route.policy).chain([&config.defaults]);
+    let is_other = config.keys.headers.contains(name)
+        || config.scope.kinds.iter().any(says_who)
+        || policies.any(|policy| {
+            policy.fingerprint_headers.contains(name) || policy.request_time_header.as_ref() == Some(name)
+        })
+        || name.as_str().starts_with("content-")
+        || OTHER_USE.contains(&name.as_str())
+        || ["traceparent", "tracestate", "idempotency-attempt", "idempotency-record"].contains(&name.as_str());
+    if is_other {
+        let message = format!(
+            "`server.request_id_header` names `{name}`, which requests are told apart by or which holds something \
+                     else; name another field for one of them"
+        );
+        let keys =
+            ["server.request_id_header", "scope", "keys.headers", "jwt.token_in", "defaults.fingerprint_headers"];
+        reader.refuse(&keys, message);
+    }
+}
+
 /// Between a user's name and the host, or as a parameter.
 fn holds_password(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -293,6 +342,20 @@ fn log_level(reader: &mut Reader<'_>, text: &str) {
     // The parts before the levels.
     if let Err(error) = logs::check_filter(text) {
         reader.refuse(&["log.level"], format!("`log.level`: {error}"));
+    }
+}
+
+/// A body that is larger than what one client may hold would never be accepted.
+fn memory(reader: &mut Reader<'_>, config: &Config) {
+    let (max, needed) = (config.server.memory_max, config.memory_needed());
+    if max < needed {
+        let message = format!(
+            "`server.memory_max` is {}, less than {} times the largest `request_bytes_max` or `answer_bytes_max`, {}; raise it",
+            show_size(max),
+            super::model::BODIES_IN_MEMORY_MIN,
+            show_size(needed)
+        );
+        reader.refuse(&["server.memory_max"], message);
     }
 }
 
@@ -326,7 +389,11 @@ fn timeouts(reader: &mut Reader<'_>, config: &Config) {
         let (value, limit) = (show_duration(value), show_duration(limit));
         reader.refuse(&[key], format!("`{key}` is {value}, above {limit}, {what}; lower it"));
     }
-    for (key, value) in [("server.drain", server.drain), ("upstream.idle_timeout", upstream.idle_timeout)] {
+    for (key, value) in [
+        ("server.drain", server.drain),
+        ("server.drain_delay", server.drain_delay),
+        ("upstream.idle_timeout", upstream.idle_timeout),
+    ] {
         not_endless(reader, &[key], key, value);
     }
     if server.header_bytes_max < 1024 {

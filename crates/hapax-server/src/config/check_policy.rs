@@ -5,12 +5,14 @@
 
 use std::time::Duration;
 
+use hapax::http::OWN_LABELS;
 use hapax_core::limits::{BODY_BYTES_MAX, KEY_CHARS_MAX, LABEL_BYTES_MAX, LABEL_COUNT_MAX, REQUEST_BYTES_MAX};
 use http::Method;
 
-use super::check::above_zero;
-use super::model::{Config, Route};
+use super::check::{above_zero, is_plain};
+use super::model::{Config, Route, ScopeKind};
 use super::policy::{Counted, KeyFormat, LabelSource, Policy, ReplayCheck};
+use super::probe::{Piece, Probe};
 use super::reader::Reader;
 use super::secret;
 use super::units::{show_duration, show_size};
@@ -23,9 +25,6 @@ const WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// A probe that takes longer holds up others.
 const PROBE_TIMEOUT_MAX: Duration = Duration::from_secs(300);
-
-/// The labels that every record has.
-const OWN_LABELS: [&str; 2] = [hapax::http::ROUTE_LABEL, hapax::http::REQUEST_LABEL];
 
 /// The length of a UUID with its hyphens.
 const UUID_CHARS: u8 = 36;
@@ -44,6 +43,16 @@ pub(super) fn policies(reader: &mut Reader<'_>, config: &Config) {
             let message = format!("another route already says what holds for {shared} {}; join the two", other.path);
             Place { reader, route: Some(at) }.refuse(&["path"], message);
         }
+    }
+}
+
+/// Checks that each probe is bound to the caller. Nothing for commands that ask no probe: how callers are told apart may have
+/// been said to the proxy by a flag.
+pub(super) fn probes(reader: &mut Reader<'_>, config: &Config) {
+    let kinds = &config.scope.kinds;
+    bound(&mut Place { reader, route: None }, &config.defaults, kinds);
+    for (at, route) in config.routes.iter().enumerate() {
+        bound(&mut Place { reader, route: Some(at) }, &route.policy, kinds);
     }
 }
 
@@ -92,6 +101,7 @@ fn policy(place: &mut Place<'_, '_>, policy: &Policy, config: &Config) {
     fingerprint(place, policy, config);
     labels(place, policy);
     probe(place, policy, config.upstream.answer_timeout);
+    probe_over_http(place, policy);
     if policy.replay_check == ReplayCheck::Ask && config.ask.is_none() {
         let message = "`replay_check = \"ask\"` needs an endpoint; set `ask.url`";
         place.refuse_beside(&["replay_check"], &["ask.url"], message);
@@ -99,7 +109,11 @@ fn policy(place: &mut Place<'_, '_>, policy: &Policy, config: &Config) {
 }
 
 fn times(place: &mut Place<'_, '_>, policy: &Policy, answer_timeout: Duration) {
-    let optional = [("keep_expired", policy.keep_expired), ("key_age_max", policy.key_age_max)];
+    let optional = [
+        ("keep_expired", policy.keep_expired),
+        ("key_age_max", policy.key_age_max),
+        ("not_stored_retention", policy.not_stored_retention),
+    ];
     let given = optional.into_iter().filter_map(|(name, value)| Some((name, value?)));
     for (name, value) in [("retention", policy.retention), ("lease", policy.lease)].into_iter().chain(given) {
         let keys = place.keys(&[name]);
@@ -271,13 +285,65 @@ fn probe(place: &mut Place<'_, '_>, policy: &Policy, answer_timeout: Duration) {
     if let Some(name) = probe.get.labels().find(answered) {
         let message = format!(
             "`probe` asks for the label `{name}`, which is taken from the answer: a request whose outcome is unknown has \
-             none; take it from the request (\"request:/…\"), or ask by {{key}}"
+             none; take it from the request (\"request:/…\"), or ask by {{id}}"
         );
         place.refuse(&["probe", "labels"], message);
     }
     if probe.is_inline && place.reader.file.is_some_and(secret::is_public) {
         let message = "`probe` holds a secret, and anyone on this machine can read the file; name a file of its own in \
                        `value_file`";
+        place.refuse(&["probe"], message);
+    }
+}
+
+/// A probe that could be answered with what is another caller's.
+fn bound(place: &mut Place<'_, '_>, policy: &Policy, kinds: &[ScopeKind]) {
+    let Some(probe) = &policy.probe else { return };
+    let why = match unbound(probe, kinds) {
+        None => return,
+        Some(Unbound::Digest) => "by {scope}, which is a digest here that only hapax knows",
+        Some(Unbound::Key) => "by {key}, which another caller may use as well",
+        Some(Unbound::Label) => "by a label, which any caller may write",
+    };
+    let message = format!(
+        "`probe` asks {why}, and would find what is another's; ask by {{id}}, which the upstream gets as `Idempotency-Record`"
+    );
+    place.refuse_beside(&["probe"], &["scope"], message);
+}
+
+/// By what a probe asks that says nothing of who calls.
+enum Unbound {
+    Digest,
+    Key,
+    Label,
+}
+
+/// `{id}` binds, and so does a scope that others can read. Where there is one caller, everything is bound.
+fn unbound(probe: &Probe, kinds: &[ScopeKind]) -> Option<Unbound> {
+    let asks_by = |piece| probe.get.asks_by(piece);
+    let readable = match kinds {
+        [ScopeKind::Single] => return None,
+        [ScopeKind::Header(_) | ScopeKind::Ask(_)] => true,
+        // The names of several issuers' callers are digests.
+        [ScopeKind::Jwt(jwt)] => jwt.issuer.len() == 1,
+        _ => false,
+    };
+    match () {
+        () if asks_by(&Piece::Id) || (asks_by(&Piece::Scope) && readable) => None,
+        () if asks_by(&Piece::Key) && probe.keys_unique => None,
+        () if asks_by(&Piece::Scope) => Some(Unbound::Digest),
+        () if asks_by(&Piece::Key) => Some(Unbound::Key),
+        () => Some(Unbound::Label),
+    }
+}
+
+/// What is sent along with a probe is mostly a credential: not over plain http through a network. The upstream itself is
+/// reached as the configuration says, and gets credentials of callers that way already.
+fn probe_over_http(place: &mut Place<'_, '_>, policy: &Policy) {
+    let Some(probe) = &policy.probe else { return };
+    if probe.header.is_some() && !probe.allow_http && probe.url.as_ref().is_some_and(is_plain) {
+        let message = "`probe` sends a secret to a `url` that is not https, so anyone between could read it; use https, or \
+                       add `allow_http = true` where the network in between is trusted";
         place.refuse(&["probe"], message);
     }
 }

@@ -11,8 +11,9 @@
 //! | `sections`, `read_admin`, `read_policy`, `read_scope`, `read_store` | which keys there are |
 //! | `value`, `choice`, `units`, `secret` | types of values |
 //! | `check`, `check_policy`, `host` | which values fit together |
-//! | `show`, `reload` | what operators see, and what a reload cannot change |
+//! | `show`, `reload`, `changes` | what operators see, what a reload cannot change, and what it did change |
 
+mod changes;
 mod check;
 mod check_policy;
 mod choice;
@@ -32,10 +33,11 @@ mod secret;
 mod sections;
 mod show;
 mod source;
-mod units;
+pub(crate) mod units;
 mod value;
 
 pub use crate::network::{InvalidNetwork, Network};
+pub(crate) use changes::changes;
 pub use hapax_core::record::OnLapse;
 pub use model::{
     Admin, AdminToken, Ask, Backend, Background, Config, Cors, Dialect, FingerprintKeys, HmacKey, Jwt, JwtAlgorithm,
@@ -45,6 +47,7 @@ pub use policy::Policy;
 pub use probe::{Condition, KEYS as PROBE_KEYS, Piece, Probe, ProbeAnswer, Sign, Template};
 pub use problem::{ConfigErrors, Origin, Problem};
 pub(crate) use read_admin::OPERATOR;
+pub(crate) use read_store::exposed_store;
 pub use reader::Setting;
 pub use secret::Secret;
 pub(crate) use secret::read_file as read_secret;
@@ -75,6 +78,29 @@ pub struct Explained {
 /// Where anything is wrong: all problems that were found, in the order of the file.
 pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     explain(sources).config
+}
+
+/// The store that a flag names, for a command that needs nothing else. What the configuration says of it (a schema, a CA)
+/// counts where it can be read; a broken file is no reason to go without looking at the store.
+///
+/// # Errors
+///
+/// Where no flag names a store and the configuration is wrong, or the flag itself is.
+pub fn load_store(sources: &Sources) -> Result<Store, ConfigErrors> {
+    let Explained { config, settings } = explain(sources);
+    let errors = match config {
+        Ok(config) => return Ok(config.store),
+        Err(errors) => errors,
+    };
+    let Some(named) = sources.flags.iter().find(|flag| flag.key == "store.url") else { return Err(errors) };
+    let said = |key: &'static str| {
+        let is_set = |setting: &&Setting| setting.key == key && setting.origin != Origin::Default;
+        let value = settings.iter().find(is_set)?.value.trim_matches('"').to_owned();
+        Some(FlagValue { flag: named.flag, key, value })
+    };
+    let flags = [Some(named.clone()), said("store.schema"), said("store.ca_file")].into_iter().flatten().collect();
+    let alone = Sources { flags, without_upstream: true, ..Sources::default() };
+    load(&alone).map(|config| config.store).map_err(|_| errors)
 }
 
 /// Reads and checks a configuration, and keeps where each value comes from.
@@ -126,6 +152,9 @@ fn read_and_check<'a>(reader: &mut Reader<'a>, root: &'a Entries, sources: &Sour
     reader.refuse_unknown();
     check::config(reader, &config, sources.without_upstream);
     check_policy::policies(reader, &config);
+    if !sources.without_upstream {
+        check_policy::probes(reader, &config);
+    }
     config.new_addresses = sources.new_addresses;
     if config.mode == Mode::Observe {
         config.defaults.mode = Mode::Observe;

@@ -57,6 +57,21 @@ pub struct Config {
     pub file: Option<PathBuf>,
 }
 
+/// So many times the largest body must fit into memory: one client holds up to a quarter of it, and a part of that is for
+/// small bodies.
+pub(super) const BODIES_IN_MEMORY_MIN: usize = 5;
+
+impl Config {
+    /// The least that `server.memory_max` may be.
+    #[must_use]
+    pub fn memory_needed(&self) -> usize {
+        let policies = self.routes.iter().map(|route| &route.policy).chain([&self.defaults]);
+        let largest = policies.map(|policy| policy.request_bytes_max.max(policy.answer_bytes_max)).max().unwrap_or(0);
+        // What is above that limit is refused as it is.
+        largest.min(hapax_core::limits::BODY_BYTES_MAX) * BODIES_IN_MEMORY_MIN
+    }
+}
+
 /// `[server]`: the side of the clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
@@ -64,8 +79,14 @@ pub struct Server {
     pub from: SocketAddr,
     /// Certificate and key files; `None` means plain HTTP.
     pub tls: Option<Tls>,
-    /// Connections at a time; others wait.
+    /// Connections at a time; when all are taken, whoever has waited longest for its client is closed, or others wait.
     pub connections_max: NonZeroU32,
+    /// Connections of one client address, if it is no trusted peer.
+    pub connections_per_client_max: NonZeroU32,
+    /// Attempts in flight, those whose client hung up included.
+    pub attempts_max: NonZeroU32,
+    /// Those of one client.
+    pub attempts_per_client_max: NonZeroU32,
     /// Fields of a request's header.
     pub header_count_max: NonZeroU32,
     /// Bytes of a request's header.
@@ -74,18 +95,34 @@ pub struct Server {
     pub header_timeout: Duration,
     /// How long a request's body may make no progress.
     pub body_timeout: Duration,
+    /// Bytes per second that a request's body must have on the average.
+    pub body_rate_min: Option<NonZeroU32>,
     /// How long a client may not read its answer.
     pub write_timeout: Duration,
+    /// Bytes per second that a client must read of its answer on the average.
+    pub write_rate_min: Option<NonZeroU32>,
+    /// How long a tunnel may be without a byte.
+    pub tunnel_idle_timeout: Duration,
     /// How long a connection may be idle between requests.
     pub keep_alive: Duration,
     /// Requests at a time on one HTTP/2 connection.
     pub h2_streams_max: NonZeroU32,
     /// Streams that an HTTP/2 client may reset before they were looked at.
     pub h2_resets_max: NonZeroU32,
+    /// Bytes of request bodies and of recorded or replayed responses in memory, together.
+    pub memory_max: usize,
     /// How long running requests have at shutdown.
     pub drain: Duration,
+    /// How long requests are still accepted after SIGTERM, while `/readyz` says that the node is draining.
+    pub drain_delay: Duration,
+    /// The header field that holds a request's id.
+    pub request_id_header: HeaderName,
     /// Peers whose `Forwarded` and `X-Forwarded-*` are believed.
     pub trusted_peers: Vec<Network>,
+    /// New keys per second and client address that may come to nothing.
+    pub client_new_keys_per_second: Option<NonZeroU32>,
+    /// Look-ups per second and client address.
+    pub client_lookups_per_second: Option<NonZeroU32>,
 }
 
 /// A certificate and its key.
@@ -113,7 +150,7 @@ pub struct Cors {
 pub struct Upstream {
     /// Scheme, host and port.
     pub to: Uri,
-    /// How long a connection may take, TLS included.
+    /// How long a connection may take, TLS included; over HTTP/2, a connection and a free stream on it.
     pub connect_timeout: Duration,
     /// How long a whole answer may take.
     pub answer_timeout: Duration,
@@ -154,6 +191,12 @@ pub struct Store {
     pub breaker_failures: NonZeroU32,
     /// How long they are refused before the store is tried again.
     pub breaker_pause: Duration,
+    /// Records beyond which new keys are refused.
+    pub rows_max: Option<NonZeroU32>,
+    /// Bytes beyond which new keys are refused.
+    pub bytes_max: Option<usize>,
+    /// SQLite: bytes of the disk below which new keys are refused, or a tenth of the disk if that is less.
+    pub free_disk_min: Option<usize>,
 }
 
 /// A store.
@@ -261,6 +304,8 @@ pub struct Ask {
     pub at_once: NonZeroU32,
     /// Certificates that are trusted besides the system's, PEM.
     pub ca_file: Option<PathBuf>,
+    /// The endpoint may be asked over plain http beyond this machine.
+    pub allow_http: bool,
 }
 
 /// Without the query of a URL, which may hold a secret.
@@ -285,6 +330,7 @@ impl fmt::Debug for Ask {
             .field("cache", &self.cache)
             .field("at_once", &self.at_once)
             .field("ca_file", &self.ca_file)
+            .field("allow_http", &self.allow_http)
             .finish()
     }
 }
@@ -296,6 +342,8 @@ pub struct Keys {
     pub headers: Vec<HeaderName>,
     /// How a key may be spelled.
     pub syntax: KeySyntax,
+    /// Unfinished keys of one caller.
+    pub active_max: Option<NonZeroU32>,
 }
 
 /// `[fingerprint]`: what fingerprints are keyed with.
@@ -429,16 +477,30 @@ impl Default for Server {
             from: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             tls: None,
             connections_max: count(10_000),
+            connections_per_client_max: count(7_500),
+            attempts_max: count(10_000),
+            attempts_per_client_max: count(7_500),
             header_count_max: count(100),
             header_bytes_max: 32 * 1024,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            body_rate_min: Some(count(500)),
             write_timeout: Duration::from_secs(60),
+            write_rate_min: Some(count(500)),
+            tunnel_idle_timeout: Duration::from_secs(10 * 60),
             keep_alive: Duration::from_secs(75),
             h2_streams_max: count(200),
             h2_resets_max: count(20),
+            memory_max: hapax::http::MEMORY_BYTES_MAX,
             drain: Duration::from_secs(30),
+            drain_delay: Duration::ZERO,
+            request_id_header: HeaderName::from_static("x-request-id"),
             trusted_peers: Vec::new(),
+            // More than an honest client's mistakes, and more than a shared address's beside its good requests; a sprayer
+            // leaves less than a hundred megabytes, for as long as `not_stored_retention`.
+            client_new_keys_per_second: NonZeroU32::new(100),
+            // A storm of retries behind one address is what hapax is for.
+            client_lookups_per_second: None,
         }
     }
 }
@@ -474,13 +536,22 @@ impl Default for Store {
             timeout: Duration::from_secs(5),
             breaker_failures: count(5),
             breaker_pause: Duration::from_secs(2),
+            rows_max: None,
+            bytes_max: None,
+            // The log of an SQLite file, and the answers of some ten thousand attempts that run.
+            free_disk_min: Some(64 * 1024 * 1024),
         }
     }
 }
 
 impl Default for Keys {
     fn default() -> Self {
-        Self { headers: vec![HeaderName::from_static("idempotency-key")], syntax: KeySyntax::Lenient }
+        Self {
+            headers: vec![HeaderName::from_static("idempotency-key")],
+            syntax: KeySyntax::Lenient,
+            // What an upstream that loses every answer leaves in a minute and a half at 500 requests a second.
+            active_max: NonZeroU32::new(50_000),
+        }
     }
 }
 

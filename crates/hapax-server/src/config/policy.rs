@@ -70,6 +70,8 @@ pub struct Policy {
     pub keep_cookies: bool,
     /// Statuses that are passed on and leave the key free.
     pub not_stored: Vec<StatusCode>,
+    /// How long such a key waits for its next attempt; `None`: for `retention`.
+    pub not_stored_retention: Option<Duration>,
     /// New keys per second and caller.
     pub new_keys_per_second: Option<NonZeroU32>,
     /// Look-ups per second and caller.
@@ -133,6 +135,7 @@ impl Default for Policy {
                 StatusCode::TOO_EARLY,
                 StatusCode::TOO_MANY_REQUESTS,
             ],
+            not_stored_retention: Some(Duration::from_secs(10 * 60)),
             new_keys_per_second: None,
             lookups_per_second: None,
             replay_check: ReplayCheck::None,

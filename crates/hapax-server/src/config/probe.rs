@@ -1,7 +1,11 @@
 //! `probe` of a policy: how the proxy finds out what became of a request whose outcome is unknown.
 //!
 //! It is a table in the file, such as
-//! `{ get = "/payments?idempotency_key={key}", happened = "200", did_not_happen = "404", answer = "probe" }`.
+//! `{ get = "/payments?idempotency_record={id}", happened = "200", did_not_happen = "404", answer = "probe" }`.
+//!
+//! A probe is bound to the caller: what it finds must not be about somebody else who chose the same key, or names the same
+//! order. `{id}` covers scope and key, and the service got it with the request (`Idempotency-Record`). What binds otherwise
+//! depends on how callers are told apart, and is checked in `check_policy`.
 //! Left to others: asking (`run::probe`), and when to ask (the library's `reconcile`).
 
 use std::net::Ipv6Addr;
@@ -18,7 +22,7 @@ use super::source::{Node, Raw};
 use super::value::{Fault, Value, quoted};
 
 /// Every key of the table.
-pub const KEYS: [&str; 14] = [
+pub const KEYS: [&str; 16] = [
     "get",
     "url",
     "host",
@@ -32,7 +36,9 @@ pub const KEYS: [&str; 14] = [
     "header",
     "value",
     "value_file",
+    "allow_http",
     "timeout",
+    "keys_unique",
 ];
 
 /// How long one probe may take, unless it is said.
@@ -59,8 +65,12 @@ pub struct Probe {
     pub header: Option<(HeaderName, Secret)>,
     /// Whether the field's value stands in the configuration itself.
     pub is_inline: bool,
+    /// The field may be sent over plain http beyond this machine.
+    pub allow_http: bool,
     /// How long one probe may take.
     pub timeout: Duration,
+    /// Said out loud: no two callers ever use the same key.
+    pub keys_unique: bool,
 }
 
 /// An answer that means something: one of these statuses, and the condition if there is one.
@@ -104,6 +114,8 @@ pub struct Template {
 pub enum Piece {
     /// As it stands.
     Literal(String),
+    /// The record's id, which covers scope and key.
+    Id,
     /// The key.
     Key,
     /// Whose key it is.
@@ -119,6 +131,12 @@ impl Template {
         &self.pieces
     }
 
+    /// Whether it asks by that.
+    #[must_use]
+    pub fn asks_by(&self, piece: &Piece) -> bool {
+        self.pieces.contains(piece)
+    }
+
     /// The labels it needs.
     pub fn labels(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
@@ -127,26 +145,33 @@ impl Template {
         })
     }
 
+    /// One that is sound.
+    #[cfg(test)]
+    pub(crate) fn parsed(text: &str) -> Option<Self> {
+        Self::new(text).ok()
+    }
+
     fn new(text: &str) -> Result<Self, Fault> {
         let because = |why: String| Err(Fault::Because(why));
         if !text.starts_with('/') || text.contains('#') || text.parse::<http::uri::PathAndQuery>().is_err() {
             return because(format!(
-                "has the `get` {text:?}; write a path such as \"/payments?idempotency_key={{key}}\""
+                "has the `get` {text:?}; write a path such as \"/payments?idempotency_record={{id}}\""
             ));
         }
         let (mut pieces, mut rest) = (Vec::new(), text);
         while let Some((before, after)) = rest.split_once('{') {
             let Some((name, after)) = after.split_once('}') else {
-                return because("has a `get` with a { that is not closed; write {key}".to_owned());
+                return because("has a `get` with a { that is not closed; write {id}".to_owned());
             };
             pieces.push(Piece::Literal(before.to_owned()));
             pieces.push(match (name, name.strip_prefix("label:")) {
+                ("id", _) => Piece::Id,
                 ("key", _) => Piece::Key,
                 ("scope", _) => Piece::Scope,
                 (_, Some(label)) if !label.is_empty() => Piece::Label(label.to_owned()),
                 _ => {
                     return because(format!(
-                        "has a `get` with {{{name}}}; there are {{key}}, {{scope}} and {{label:NAME}}"
+                        "has a `get` with {{{name}}}; there are {{id}}, {{key}}, {{scope}} and {{label:NAME}}"
                     ));
                 }
             });
@@ -154,7 +179,7 @@ impl Template {
         }
         pieces.push(Piece::Literal(rest.to_owned()));
         if !pieces.iter().any(|piece| !matches!(piece, Piece::Literal(_))) {
-            return because("has a `get` that names no request; put {key} or {label:NAME} into it".to_owned());
+            return because("has a `get` that names no request; put {id} into it".to_owned());
         }
         Ok(Self { text: text.to_owned(), pieces })
     }
@@ -162,7 +187,7 @@ impl Template {
 
 impl Value for Probe {
     fn expected() -> String {
-        "a table such as { get = \"/payments?idempotency_key={key}\" }".to_owned()
+        "a table such as { get = \"/payments?idempotency_record={id}\" }".to_owned()
     }
 
     fn parse(_: &str) -> Result<Self, Fault> {
@@ -194,7 +219,9 @@ impl Value for Probe {
         if let Some((name, _)) = &self.header {
             pairs.push(format!("header = {}, value = \"(hidden)\"", quoted(name.as_str())));
         }
+        pairs.extend(self.allow_http.then(|| "allow_http = true".to_owned()));
         pairs.push(format!("timeout = {}", self.timeout.show()));
+        pairs.extend(self.keys_unique.then(|| "keys_unique = true".to_owned()));
         format!("{{ {} }}", pairs.join(", "))
     }
 }
@@ -226,24 +253,28 @@ impl Table<'_> {
     fn probe(&self) -> Result<Probe, Fault> {
         let get = self.text("get")?.ok_or_else(|| {
             Fault::Because(
-                "has no `get`; write the path to ask, such as \"/payments?idempotency_key={key}\"".to_owned(),
+                "has no `get`; write the path to ask, such as \"/payments?idempotency_record={id}\"".to_owned(),
             )
         })?;
         let (header, is_inline) = self.header()?;
+        let (get, keys_unique) = (Template::new(get)?, self.keys_unique()?);
+        let by_key_alone = keys_unique && !get.asks_by(&Piece::Id);
         let probe = Probe {
-            get: Template::new(get)?,
+            get,
             url: self.url()?,
             host: self.host()?,
             happened: self.sign("happened", "happened_if", "200")?,
             did_not_happen: self.sign("did_not_happen", "did_not_happen_if", "404")?,
             declined: self.sign("declined", "declined_if", "")?,
-            answer: self.answer()?,
+            answer: self.answer(by_key_alone)?,
             header,
             is_inline,
+            allow_http: self.allow_http()?,
             timeout: self
                 .get("timeout")
                 .map_or(Ok(TIMEOUT), Duration::read)
                 .map_err(|_| Fault::Because("has a `timeout` that is no duration; write such as \"10s\"".to_owned()))?,
+            keys_unique,
         };
         probe.unambiguous()
     }
@@ -266,6 +297,11 @@ impl Table<'_> {
         let why = "has a `url` that is not scheme, host and port; write such as \"https://bank.example\", and the path \
                    into `get`";
         uri.map(Some).ok_or_else(|| Fault::Because(why.to_owned()))
+    }
+
+    fn allow_http(&self) -> Result<bool, Fault> {
+        let why = || Fault::Because("has an `allow_http` that is neither true nor false".to_owned());
+        self.get("allow_http").map_or(Ok(false), |node| bool::read(node).map_err(|_| why()))
     }
 
     fn host(&self) -> Result<Option<String>, Fault> {
@@ -303,8 +339,21 @@ impl Table<'_> {
         Ok(Sign { statuses, condition })
     }
 
-    fn answer(&self) -> Result<ProbeAnswer, Fault> {
-        let text = self.text("answer")?.unwrap_or("probe");
+    fn keys_unique(&self) -> Result<bool, Fault> {
+        match self.get("keys_unique").map(|node| &node.raw) {
+            None => Ok(false),
+            Some(Raw::Bool(said)) => Ok(*said),
+            Some(other) => Err(Fault::Because(format!("has `keys_unique` = {}; write true or false", other.shown()))),
+        }
+    }
+
+    fn answer(&self, by_key_alone: bool) -> Result<ProbeAnswer, Fault> {
+        let text = self.text("answer")?.unwrap_or(if by_key_alone { "stored:200" } else { "probe" });
+        if by_key_alone && (text == "probe" || text.starts_with("probe:")) {
+            let why = "; whoever sends another caller's key would get what is that caller's: write \"stored:201\", or ask \
+                       by {id}";
+            return Err(Fault::Because(format!("has `answer` = {text:?} beside `keys_unique`{why}")));
+        }
         let why = "; write \"probe\", \"probe:201\" (its body, with that status) or \"stored:201\" (no body)";
         ProbeAnswer::new(text).ok_or_else(|| Fault::Because(format!("has `answer` = {text:?}{why}")))
     }
@@ -336,6 +385,12 @@ impl Table<'_> {
 }
 
 impl Probe {
+    /// Whether only the client's key says what is asked for. Then nothing that the probe says is recorded but a status.
+    #[must_use]
+    pub fn is_by_key_alone(&self) -> bool {
+        self.keys_unique && !self.get.asks_by(&Piece::Id)
+    }
+
     /// The same status must not mean two things, unless the body tells them apart.
     fn unambiguous(self) -> Result<Self, Fault> {
         let signs = [&self.happened, &self.did_not_happen, &self.declined];

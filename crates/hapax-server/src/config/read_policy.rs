@@ -39,6 +39,7 @@ pub(super) fn policy(section: &mut Section<'_, '_>, base: &Policy) -> Policy {
         answer_bytes_max: section.value("answer_bytes_max", Size(base.answer_bytes_max)).0,
         keep_cookies: section.value("keep_cookies", base.keep_cookies),
         not_stored: section.value("not_stored", base.not_stored.clone()),
+        not_stored_retention: section.value("not_stored_retention", base.not_stored_retention),
         new_keys_per_second: section.value("new_keys_per_second", base.new_keys_per_second),
         lookups_per_second: section.value("lookups_per_second", base.lookups_per_second),
         replay_check: section.value("replay_check", base.replay_check),

@@ -276,7 +276,8 @@ pub(super) fn ask(section: &mut Section<'_, '_>) -> Option<Ask> {
     let cache = section.value("cache", None);
     let at_once = section.value("at_once", count(64));
     let ca_file = ca_file(section);
-    Some(Ask { url: url?, tenant_header, timeout, pass_headers, cache, at_once, ca_file })
+    let allow_http = section.value("allow_http", false);
+    Some(Ask { url: url?, tenant_header, timeout, pass_headers, cache, at_once, ca_file, allow_http })
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! A store is named by a URL whose scheme says what it is; memory is never chosen silently. A password in the URL
 //! reaches no message. Left to others: opening it.
 
+use std::path::Path;
+
 use hapax_postgres::Options;
 
 use super::model::{Backend, Store};
@@ -10,7 +12,7 @@ use super::problem::did_you_mean;
 use super::reader::Section;
 use super::secret::Secret;
 use super::sections::ca_file;
-use super::value::quoted;
+use super::value::{Size, quoted};
 
 /// What a PostgreSQL URL looks like.
 const POSTGRES_FORM: &str = "postgres://user:password@host:5432/database";
@@ -36,7 +38,21 @@ pub(super) fn store(section: &mut Section<'_, '_>) -> Store {
         timeout: section.value("timeout", default.timeout),
         breaker_failures: section.value("breaker_failures", default.breaker_failures),
         breaker_pause: section.value("breaker_pause", default.breaker_pause),
+        rows_max: section.value("rows_max", default.rows_max),
+        bytes_max: section.value("bytes_max", default.bytes_max.map(Size)).map(|size| size.0),
+        free_disk_min: section.value("free_disk_min", default.free_disk_min.map(Size)).map(|size| size.0),
     }
+}
+
+/// Why the files of an SQLite store are not private, and the command that makes them so.
+pub(crate) fn exposed_store(path: &Path) -> Option<String> {
+    let files: Vec<String> = hapax_sqlite::exposed(path).iter().map(|file| file.display().to_string()).collect();
+    let files = files.join(" ");
+    (!files.is_empty()).then(|| {
+        format!(
+            "anyone on this machine can read or change recorded answers in {files}; run `chmod o-rwx {files}`, and start again"
+        )
+    })
 }
 
 impl Store {
@@ -54,6 +70,14 @@ impl Store {
             options = options.with_pooler();
         }
         options
+    }
+
+    /// Whether one server may take over from another without having what that one acknowledged, as far as this tells.
+    pub(super) fn may_lose_in_failover(&self) -> bool {
+        match &self.backend {
+            Backend::Postgres { url, .. } => !self.strict && self.postgres_options(url.expose()).host_count() > 1,
+            Backend::Sqlite { .. } | Backend::Memory => false,
+        }
     }
 
     /// Where what is sent to the store can be read on the way, for people.

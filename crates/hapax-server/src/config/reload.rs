@@ -7,6 +7,7 @@ use http::Method;
 
 use super::model::{Backend, Config, Route, ScopeKind};
 use super::policy::{KeyPer, Policy};
+use super::probe::Probe;
 use super::{Mode, read_scope};
 
 impl Config {
@@ -18,22 +19,31 @@ impl Config {
             ("server.from", server.from != other.from),
             ("server.tls_cert", server.tls != other.tls),
             ("server.connections_max", server.connections_max != other.connections_max),
+            (
+                "server.connections_per_client_max",
+                // Where the other one changes, its default does too.
+                server.connections_max == other.connections_max
+                    && server.connections_per_client_max != other.connections_per_client_max,
+            ),
             ("server.header_count_max", server.header_count_max != other.header_count_max),
             ("server.header_bytes_max", server.header_bytes_max != other.header_bytes_max),
             ("server.header_timeout", server.header_timeout != other.header_timeout),
             ("server.body_timeout", server.body_timeout != other.body_timeout),
+            ("server.body_rate_min", server.body_rate_min != other.body_rate_min),
+            ("server.write_rate_min", server.write_rate_min != other.write_rate_min),
+            ("server.tunnel_idle_timeout", server.tunnel_idle_timeout != other.tunnel_idle_timeout),
             ("server.write_timeout", server.write_timeout != other.write_timeout),
             ("server.keep_alive", server.keep_alive != other.keep_alive),
             ("server.h2_streams_max", server.h2_streams_max != other.h2_streams_max),
             ("server.h2_resets_max", server.h2_resets_max != other.h2_resets_max),
             ("server.trusted_peers", server.trusted_peers != other.trusted_peers),
+            ("server.request_id_header", server.request_id_header != other.request_id_header),
             ("store", self.store != new.store),
             ("key_per", self.key_per_scheme() != new.key_per_scheme()),
             ("background", self.background != new.background),
             ("admin.from", self.admin.from != new.admin.from),
             ("admin.hosts", self.admin.hosts != new.admin.hosts),
             ("log.format", self.log.format != new.log.format),
-            ("log.level", self.log.level != new.log.level),
         ];
         changed.into_iter().filter(|(_, changed)| *changed).map(|(key, _)| key).collect()
     }
@@ -65,6 +75,11 @@ impl Config {
                  add sslmode=require to `store.url`"
             ));
         }
+        if let Backend::Sqlite { path } = &self.store.backend
+            && let Some(why) = super::exposed_store(path)
+        {
+            warnings.push(format!("the proxy will not start: {why}"));
+        }
         if self.mode == Mode::Observe {
             warnings.push("mode is observe: nothing is refused or replayed, so nothing is protected".to_owned());
         }
@@ -78,13 +93,56 @@ impl Config {
             let reach = "whoever reaches this listener without the gateway can name any tenant";
             warnings.push(format!("the scope is the plain header `{name}`: {reach}"));
         }
+        warnings.extend(self.probes_without_condition());
         let open = self.admin.from.filter(|from| !read_scope::is_loopback(&from.ip().to_string()));
         let has_token = self.admin.token.is_some() || !self.admin.tokens.is_empty();
         if let Some(from) = open.filter(|_| !has_token) {
             warnings
                 .push(format!("the admin listener is at {from}, beyond this machine, and `admin.token` is not set"));
         }
+        warnings.extend(self.probes_by_key_alone());
         warnings
+    }
+
+    /// What may be wrong as far as can be told without the store. A node that starts asks the store itself.
+    pub fn warnings_without_store(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.store.may_lose_in_failover() {
+            warnings.push(
+                "`store.url` has several hosts and `store.strict` is off: a server without a synchronous standby is used as \
+                 well, and a failover from it may lose keys that were claimed; set `store.strict = true`"
+                    .to_owned(),
+            );
+        }
+        warnings
+    }
+
+    /// What a caller learns by somebody else's key.
+    fn probes_by_key_alone(&self) -> Option<String> {
+        let policies = self.routes.iter().map(|route| &route.policy).chain([&self.defaults]);
+        let alone = policies.filter_map(|policy| policy.probe.as_ref()).any(Probe::is_by_key_alone);
+        let why = "whoever sends another caller's key, with an outcome in doubt, learns what became of that one";
+        (alone && self.scope.kinds != [ScopeKind::Single])
+            .then(|| format!("a probe says `keys_unique`: {why}; ask by {{id}}"))
+    }
+}
+
+impl Config {
+    /// Probes that take a status alone for "it happened": of many an API, 200 only says that the question was understood.
+    fn probes_without_condition(&self) -> impl Iterator<Item = String> {
+        let named = |name: String, policy: &Policy| {
+            let condition = policy.probe.as_ref().map(|probe| probe.happened.condition.is_none());
+            (condition == Some(true)).then(|| {
+                format!(
+                    "the probe of {name} has no `happened_if`: its status alone says that a request happened; name what the \
+                     body must say, such as happened_if = \"/status=succeeded\""
+                )
+            })
+        };
+        let own = |route: &&Route| route.policy.probe != self.defaults.probe;
+        let routes = self.routes.iter().filter(own);
+        let routes = routes.filter_map(move |route| named(format!("the route `{}`", route.path), &route.policy));
+        named("`defaults`".to_owned(), &self.defaults).into_iter().chain(routes)
     }
 }
 

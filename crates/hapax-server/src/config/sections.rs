@@ -4,6 +4,7 @@
 //! policies (`read_policy`), scopes (`read_scope`), the store (`read_store`), and which values fit together (`check`).
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use http::{HeaderName, Uri};
@@ -87,21 +88,40 @@ fn server(section: &mut Section<'_, '_>) -> Server {
     let default = Server::default();
     let from = section.value("from", default.from);
     let tls = tls(section);
+    let connections_max = section.value("connections_max", default.connections_max);
+    let attempts_max = section.value("attempts_max", connections_max);
     Server {
         from,
         tls,
-        connections_max: section.value("connections_max", default.connections_max),
+        connections_max,
+        connections_per_client_max: section.value("connections_per_client_max", most_of(connections_max)),
+        attempts_max,
+        attempts_per_client_max: section.value("attempts_per_client_max", most_of(attempts_max)),
         header_count_max: section.value("header_count_max", default.header_count_max),
         header_bytes_max: section.value("header_bytes_max", Size(default.header_bytes_max)).0,
         header_timeout: section.value("header_timeout", default.header_timeout),
         body_timeout: section.value("body_timeout", default.body_timeout),
+        body_rate_min: section.value("body_rate_min", default.body_rate_min),
         write_timeout: section.value("write_timeout", default.write_timeout),
+        write_rate_min: section.value("write_rate_min", default.write_rate_min),
+        tunnel_idle_timeout: section.value("tunnel_idle_timeout", default.tunnel_idle_timeout),
         keep_alive: section.value("keep_alive", default.keep_alive),
         h2_streams_max: section.value("h2_streams_max", default.h2_streams_max),
         h2_resets_max: section.value("h2_resets_max", default.h2_resets_max),
+        memory_max: section.value("memory_max", Size(default.memory_max)).0,
         drain: section.value("drain", default.drain),
+        drain_delay: section.value("drain_delay", default.drain_delay),
+        request_id_header: section.value("request_id_header", default.request_id_header),
         trusted_peers: section.value("trusted_peers", default.trusted_peers),
+        client_new_keys_per_second: section.value("client_new_keys_per_second", default.client_new_keys_per_second),
+        client_lookups_per_second: section.value("client_lookups_per_second", default.client_lookups_per_second),
     }
+}
+
+/// What one client may have of so many, unless it is said otherwise: three quarters. It may be a proxy that nobody has named,
+/// and a quarter is always left to others.
+fn most_of(all: NonZeroU32) -> NonZeroU32 {
+    NonZeroU32::new(all.get() - all.get() / 4).unwrap_or(all)
 }
 
 fn tls(section: &mut Section<'_, '_>) -> Option<Tls> {
@@ -143,7 +163,8 @@ pub(super) fn file(
 fn cors(section: &mut Section<'_, '_>) -> Option<Cors> {
     let origins = section.value("origins", Vec::new());
     let credentials = section.value("credentials", false);
-    let readable = ["idempotent-replayed", "idempotency-expires", "retry-after"].map(HeaderName::from_static);
+    let readable = ["idempotent-replayed", "idempotency-expires", "retry-after", "www-authenticate", "x-request-id"]
+        .map(HeaderName::from_static);
     let expose_headers = section.value("expose_headers", readable.to_vec());
     if credentials && origins.iter().any(|origin| origin == "*") {
         let message = "`cors.credentials` cannot be true for the origin \"*\", which browsers refuse; name the origins";
@@ -181,7 +202,11 @@ pub(super) fn ca_file(section: &mut Section<'_, '_>) -> Option<PathBuf> {
 
 fn keys(section: &mut Section<'_, '_>) -> Keys {
     let default = Keys::default();
-    Keys { headers: section.value("headers", default.headers), syntax: section.value("syntax", default.syntax) }
+    Keys {
+        headers: section.value("headers", default.headers),
+        syntax: section.value("syntax", default.syntax),
+        active_max: section.value("active_max", default.active_max),
+    }
 }
 
 fn background(section: &mut Section<'_, '_>) -> Background {

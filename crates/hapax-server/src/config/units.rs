@@ -66,6 +66,12 @@ pub(super) fn show_size(bytes: usize) -> String {
     format!("{}{name}", bytes / unit)
 }
 
+/// A number of bytes for people, to three digits or so.
+pub(crate) fn about_size(bytes: u64) -> String {
+    let (name, unit) = SIZES[..3].iter().find(|(_, unit)| bytes >= *unit).copied().unwrap_or(("B", 1));
+    if unit == 1 { format!("{bytes} B") } else { format!("{:.1} {name}", bytes as f64 / unit as f64) }
+}
+
 fn leading_number(text: &str) -> Option<(u64, &str)> {
     let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
     Some((text[..digits].parse().ok()?, &text[digits..]))

@@ -290,7 +290,11 @@ impl Value for Method {
 
     fn parse(text: &str) -> Result<Self, Fault> {
         let upper = text.chars().all(|letter| letter.is_ascii_uppercase() || letter == '-');
-        text.parse().ok().filter(|_| upper).ok_or_else(|| Fault::not(text))
+        let known = || ["POST", "PUT", "PATCH", "DELETE"].into_iter().find(|known| known.eq_ignore_ascii_case(text));
+        text.parse().ok().filter(|_| upper).ok_or_else(|| match known() {
+            Some(known) => Fault::not_but(text, &format!("; did you mean `{known}`?")),
+            None => Fault::not(text),
+        })
     }
 
     fn show(&self) -> String {

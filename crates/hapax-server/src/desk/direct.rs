@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use hapax::remembered::SPACE;
 use hapax::tokens;
@@ -14,8 +15,9 @@ use hapax_core::engine::{Engine, Reply, Tokens};
 use hapax_core::journal::{Journal as _, Note, NoteScan};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
 use hapax_core::record::{OnLapse, State, Version};
-use hapax_core::store::{Cursor, Damaged, Entry, Page, Scan, Store as _};
+use hapax_core::store::{Cursor, Damaged, Entry, ErrorKind, Page, Scan, Store as _, StoreError};
 use hapax_core::transition::{Answer, Event};
+use tokio::time::timeout;
 
 use super::purging::{self, Chosen};
 use super::said::{self, Said, Target};
@@ -25,6 +27,7 @@ use super::view::{
 };
 use super::{Desk, DeskError, lookup, refused, shown, survey};
 use crate::run::store::AnyStore;
+use crate::store_files::unprobed::ProbeCount;
 
 /// Pages of the store that one page of a list may take. A rare match gives an empty page and a cursor, not a long silence.
 const PAGES_PER_LIST_MAX: u32 = 8;
@@ -41,6 +44,10 @@ pub struct Direct {
     pub(super) store: AnyStore,
     /// What a node knows of itself that its store does not.
     own_problems: Option<Arc<dyn Fn() -> Vec<String> + Send + Sync>>,
+    /// How long a change may take.
+    patience: Option<Duration>,
+    /// On how many protected routes a person must decide what became of a request.
+    without_probe: Option<usize>,
 }
 
 impl fmt::Debug for Direct {
@@ -53,13 +60,25 @@ impl Direct {
     /// On that store.
     #[must_use]
     pub fn new(store: AnyStore) -> Self {
-        Self { store, own_problems: None }
+        Self { store, own_problems: None, patience: None, without_probe: None }
     }
 
     /// The same at a node, which tells what is wrong with itself.
     #[must_use]
     pub fn with_own_problems(self, tell: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Self {
         Self { own_problems: Some(Arc::new(tell)), ..self }
+    }
+
+    /// The same, and nobody waits for a change for longer than that. What it became is then found by looking.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience: Some(patience), ..self }
+    }
+
+    /// The same with what the configuration says of probes.
+    #[must_use]
+    pub(crate) fn with_probes(self, probes: ProbeCount) -> Self {
+        Self { without_probe: Some(probes.without), ..self }
     }
 
     /// The one record whose id begins so.
@@ -110,8 +129,8 @@ impl Direct {
                     _ => found.one(),
                 }
             }
-            Target::Label(label) => {
-                let scan = Scan { label: Some(label.clone()), ..Scan::default() };
+            Target::Label(scope, label) => {
+                let scan = Scan { scope: Some(scope.clone()), label: Some(label.clone()), ..Scan::default() };
                 let found = self.collect(&unfinished(&scan), |_| true).await?;
                 if !found.entries.is_empty() {
                     return found.one();
@@ -203,10 +222,21 @@ impl Direct {
     async fn apply(&self, at: &Address, event: &Event<'_>, note: &Note) -> Result<(Reply, bool), DeskError> {
         let drawn = Drawn::default();
         let engine = Engine::new(self.store.clone(), drawn.clone());
-        let reply = engine.apply_noted(at, event, None, note).await?;
+        let applying = engine.apply_noted(at, event, None, note);
+        let reply = match self.patience {
+            None => applying.await?,
+            Some(patience) => timeout(patience, applying).await.map_err(|_| not_in_time())??,
+        };
         let changed = reply.record().is_some_and(|record| drawn.has(record.version));
         Ok((reply, changed))
     }
+}
+
+/// It may be done, or be done a moment later; said again, it changes nothing.
+fn not_in_time() -> StoreError {
+    let message =
+        "the store did not answer in time; it may be done or not: look at the record, and say it again if not";
+    StoreError::new("swap", ErrorKind::Ambiguous, message)
 }
 
 /// What a search for one record brought.
@@ -281,7 +311,7 @@ fn page_limit(limit: u32) -> Result<u32, DeskError> {
 
 impl Desk for Direct {
     async fn status(&self) -> Result<StatusView, DeskError> {
-        let mut view = survey::status(&self.store).await?;
+        let mut view = survey::status(&self.store, self.without_probe).await?;
         view.problems.extend(self.own_problems.iter().flat_map(|tell| tell()));
         view.healthy = view.problems.is_empty();
         Ok(view)

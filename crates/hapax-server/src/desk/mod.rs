@@ -15,7 +15,7 @@
 //! | `shown` | from records to what operators see; [`moment`]: times |
 
 pub mod direct;
-mod lookup;
+pub(crate) mod lookup;
 pub mod moment;
 mod pinned;
 mod purging;

@@ -38,12 +38,14 @@ pub(super) fn note(who: &str, what: &str, reason: &str, detail: String) -> Resul
     Ok(Note { who, what, about: None, before: None, after: None, reason, detail })
 }
 
-/// Which record is meant.
+/// Which record is meant. Callers choose keys and labels: without a scope, what is said of one caller's could settle
+/// another's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Id(String),
+    /// Without a scope only where it was said that keys are unique over all callers.
     Key(Option<Scope>, Key),
-    Label(Label),
+    Label(Scope, Label),
 }
 
 impl Target {
@@ -52,10 +54,15 @@ impl Target {
             (Some(id), None, None, None) => Self::id(id),
             (None, scope_name, Some(key), None) => {
                 let key = Key::new(key).map_err(|error| invalid(error.to_string()))?;
-                Ok(Self::Key(scope_name.as_deref().map(scope).transpose()?, key))
+                let scope = scope_name.as_deref().map(scope).transpose()?;
+                if scope.is_none() {
+                    check_unique(request)?;
+                }
+                Ok(Self::Key(scope, key))
             }
-            (None, None, None, Some(text)) => label(text).map(Self::Label),
-            _ => Err(invalid("name the record in one way: by id, by key (with its scope), or by label")),
+            (None, Some(name), None, Some(text)) => Ok(Self::Label(scope(name)?, label(text)?)),
+            (None, None, None, Some(text)) => label(text).and(Err(unbound("any caller may write the same label"))),
+            _ => Err(invalid("name the record in one way: by `id`, by `scope` and `key`, or by `scope` and `label`")),
         }
     }
 
@@ -65,6 +72,22 @@ impl Target {
         }
         Ok(Self::Id(text.to_ascii_lowercase()))
     }
+}
+
+/// Whether a key may stand for a record by itself. Whoever sends another's key must not get what is that caller's.
+fn check_unique(request: &ResolutionRequest) -> Result<(), DeskError> {
+    let has_body = |answer: &AnswerRequest| answer.body.is_some() || answer.body_base64.is_some();
+    match request.keys_unique {
+        false => Err(unbound("another caller may have used the same key")),
+        true if request.answer.as_ref().is_some_and(has_body) => Err(unbound("a body is recorded for one caller only")),
+        true => Ok(()),
+    }
+}
+
+fn unbound(why: &str) -> DeskError {
+    invalid(format!(
+        "{why}; name the record by its `id`, which the service got as Idempotency-Record, or add its `scope`"
+    ))
 }
 
 /// What is said of a record.

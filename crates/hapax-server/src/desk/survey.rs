@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use hapax::{fence, remembered};
+use hapax::fence::{self, Fence};
+use hapax::remembered;
 use hapax_core::address::Id;
 use hapax_core::clock::{Now, Timestamp};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
@@ -11,6 +12,7 @@ use hapax_core::store::{Cursor, Entry, ErrorKind, Scan, Store as _};
 
 use super::view::{CountsView, FenceView, StatusView, StoreView};
 use super::{DeskError, moment};
+use crate::run::durability;
 use crate::run::store::AnyStore;
 
 /// Counting stops here: more than this many pages of records in one state say the same.
@@ -38,40 +40,67 @@ struct Counted {
 }
 
 /// How things stand.
-pub(super) async fn status(store: &AnyStore) -> Result<StatusView, DeskError> {
+pub(super) async fn status(store: &AnyStore, without_probe: Option<usize>) -> Result<StatusView, DeskError> {
     let mut problems = Vec::new();
-    let clock_trusted = match store.health().await {
+    let (durability, clock_trusted) = match store.health().await {
         Ok(health) => {
             if health.clock.paused {
                 problems
                     .push("the store does not trust its clock: nothing lapses or expires until it is steady".into());
             }
-            !health.clock.paused
+            (Some(health.durability), !health.clock.paused)
         }
         // Looked at as far as it goes: that is when people look.
         Err(error) if error.kind == ErrorKind::Unsuitable => {
             problems.push(error.message);
-            false
+            (None, false)
         }
         Err(error) => return Err(error.into()),
     };
     let mut counted = count(store).await?;
     counted.counts.about_all = about_all(store).await?;
     problems.extend(counted.problems());
-    let fence = fence::standing(store).await?.map(|fence| FenceView {
+    // How large it is says nothing about how things stand: where it cannot be said, the rest can.
+    let room = store.room().await.unwrap_or_default();
+    let fence = fence::standing(store).await?;
+    problems.extend(fence.as_ref().map(|fence| fenced(fence, without_probe)));
+    let fence = fence.map(|fence| FenceView {
         lost_since: moment::text(fence.lost_since),
         restored_at: moment::text(fence.restored_at),
         until: moment::text(fence.until),
+        routes_without_probe: without_probe,
     });
     Ok(StatusView {
         healthy: problems.is_empty(),
         problems,
-        store: StoreView { kind: store.name().to_owned(), durability: store.durability().0.to_owned(), clock_trusted },
+        store: StoreView {
+            kind: store.name().to_owned(),
+            durability: durability.map_or("unknown", durability::level).to_owned(),
+            warning: durability.and_then(|durability| durability::warning(store, durability)),
+            clock_trusted,
+            bytes: room.bytes,
+            disk_free_bytes: room.disk.map(|disk| disk.free),
+        },
         counts: counted.counts,
         oldest_unknown_since: counted.oldest_unknown.map(moment::text),
         fence,
         now: moment::text(counted.now.at),
     })
+}
+
+/// While it stands, clients with new keys are refused: somebody should know, and end it as soon as it is safe.
+fn fenced(fence: &Fence, without_probe: Option<usize>) -> String {
+    let (restored_at, until) = (moment::text(fence.restored_at), moment::text(fence.until));
+    let people = match without_probe {
+        None => "on routes without a probe a person must decide each".to_owned(),
+        Some(0) => "a probe decides each, for every route has one".to_owned(),
+        Some(1) => "on the 1 route without a probe a person must decide each".to_owned(),
+        Some(count) => format!("on {count} routes without a probe a person must decide each"),
+    };
+    format!(
+        "a fence stands since a restore: until {until} every new key that is no UUIDv7 made since {restored_at} gets 409 \
+         outcome-unknown; {people}; see `hapax store recover` for what the old file has, and lift the fence when you know"
+    )
 }
 
 /// About how many records callers have, where the store can say it cheaply.

@@ -40,7 +40,8 @@ pub enum VerdictName {
 /// How things stand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StatusView {
-    /// Whether nothing needs a person: the store works, its clock is trusted, nothing is dead, no unknown record is old.
+    /// Whether nothing needs a person: the store works, its clock is trusted, nothing is dead, no unknown record is old,
+    /// no fence stands.
     pub healthy: bool,
     /// What is wrong, in sentences; empty if healthy.
     pub problems: Vec<String>,
@@ -61,10 +62,20 @@ pub struct StatusView {
 pub struct StoreView {
     /// `sqlite`, `postgres`, `memory`.
     pub kind: String,
-    /// `strict` or `none`.
+    /// What an acknowledged write survives, as the store itself says now: `none` (nothing survives the process, or the host's
+    /// power), `disk` (one disk), `replicated` (a synchronous standby confirms it); `unknown` where it cannot say.
     pub durability: String,
+    /// Where that is less than the configuration lets people expect, what it means and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
     /// Whether its clock is trusted.
     pub clock_trusted: bool,
+    /// How many bytes it takes, where it can say it cheaply.
+    #[serde(default)]
+    pub bytes: Option<u64>,
+    /// How many bytes are left on its disk, where it is a file.
+    #[serde(default)]
+    pub disk_free_bytes: Option<u64>,
 }
 
 /// How many records there are.
@@ -96,6 +107,9 @@ pub struct FenceView {
     pub restored_at: String,
     /// When it falls by itself.
     pub until: String,
+    /// On how many protected routes a person must decide about new keys meanwhile, where the configuration is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routes_without_probe: Option<usize>,
 }
 
 /// A record.
@@ -230,7 +244,8 @@ pub struct Filter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResolutionRequest {
-    /// Which record: by `id`, by `scope` and `key`, by `key` alone where one record has it, or by `label` (`name=value`).
+    /// Which record: by `id`, which the service got as `Idempotency-Record`; or by `scope` and `key`, or `scope` and `label`
+    /// (`name=value`). Callers choose keys and labels, so that neither is enough by itself.
     #[serde(default)]
     #[schema(pattern = "^[0-9a-fA-F]{8,64}$")]
     pub id: Option<String>,
@@ -246,6 +261,9 @@ pub struct ResolutionRequest {
     #[serde(default)]
     #[schema(max_length = 512, pattern = r"^[^=\x00]+=[^\x00]+$")]
     pub label: Option<String>,
+    /// Said out loud: no two callers ever use the same key. Then `key` may do without `scope`, and the answer has no body.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keys_unique: bool,
     /// `happened`, `did-not-happen`, `give-up`.
     #[schema(value_type = VerdictName)]
     pub verdict: String,

@@ -36,7 +36,7 @@ pub struct LedgerArgs {
     /// Their records: .csv or .ndjson
     #[arg(long, value_name = "FILE")]
     pub ledger: PathBuf,
-    /// key=COLUMN, scope=..., label:NAME=...
+    /// id=COLUMN, or key=, label:NAME= and scope=
     #[arg(long = "match", value_name = "PART=COLUMN", required = true)]
     pub matches: Vec<String>,
     /// What became of it; without: it happened
@@ -123,6 +123,8 @@ pub(super) struct Columns {
 /// What rows and records are matched by, besides the scope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum By {
+    /// The record's id, which covers scope and key.
+    Id,
     Key,
     Label(String),
 }
@@ -133,6 +135,11 @@ pub(super) struct Plan {
     pub(super) format: Format,
     pub(super) columns: Columns,
     pub(super) by: By,
+    /// Every row is of that scope.
+    pub(super) scope: Option<String>,
+    /// Rows say whose record they are about, or it is said out loud that no two callers use the same key. Otherwise a row
+    /// decides nothing: callers choose keys and labels, and what is one's must not settle another's.
+    pub(super) bound: bool,
     pub(super) since: Option<Moment>,
     pub(super) until: Option<Moment>,
     pub(super) settle_ms: u64,
@@ -141,10 +148,12 @@ pub(super) struct Plan {
 impl LedgerArgs {
     /// Checks what the parser of flags cannot.
     pub(super) fn plan(&self) -> Result<Plan, LedgerError> {
-        let (by, value, scope) = self.matched()?;
+        let Matched { by, value, scope, scope_of_all, unique } = self.matched()?;
+        let is_named = by == By::Id || scope.is_some() || scope_of_all.is_some();
         self.check_statuses()?;
         self.check_answers()?;
         self.check_reason()?;
+        self.check_bound(is_named, unique)?;
         let moment = |flag: &str, text: &Option<String>| text.as_deref().map(|text| moment_of(flag, text)).transpose();
         let columns = Columns {
             value,
@@ -157,6 +166,8 @@ impl LedgerArgs {
             format: self.format()?,
             columns,
             by,
+            scope: scope_of_all,
+            bound: is_named || unique,
             since: moment("--since", &self.since)?,
             until: moment("--until", &self.until)?,
             settle_ms: duration(&self.settle_after)
@@ -174,33 +185,28 @@ impl LedgerArgs {
         }
     }
 
-    fn matched(&self) -> Result<(By, String, Option<String>), LedgerError> {
-        let (mut by, mut scope) = (None, None);
-        for given in &self.matches {
-            let (part, column) = given.rsplit_once('=').filter(|(_, column)| !column.is_empty()).ok_or_else(|| {
-                usage("`--match` takes PART=COLUMN; write key=COLUMN, scope=COLUMN or label:NAME=COLUMN")
-            })?;
-            let twice = match part.split_once(':') {
-                None if part == "key" => by.replace((By::Key, column.to_owned())).is_some(),
-                None if part == "scope" => scope.replace(column.to_owned()).is_some(),
-                Some(("label", name)) if !name.is_empty() => {
-                    by.replace((By::Label(name.to_owned()), column.to_owned())).is_some()
-                }
-                _ => {
-                    return Err(usage(format!(
-                        "`--match {}` names no part; use key, scope or label:NAME",
-                        escaped(part)
-                    )));
-                }
-            };
-            if twice {
-                return Err(usage(
-                    "`--match` names a part twice, or a key and a label; give one of key and label:NAME",
-                ));
-            }
+    fn matched(&self) -> Result<Matched, LedgerError> {
+        let mut found = Matching::default();
+        self.matches.iter().try_for_each(|given| found.add(given))?;
+        let (by, value) = found
+            .by
+            .ok_or_else(|| usage("`--match` with a scope alone finds no record; add id=, key= or label:NAME="))?;
+        let Matching { scope, scope_of_all, unique, .. } = found;
+        Ok(Matched { by, value, scope, scope_of_all, unique })
+    }
+
+    /// What rows decide is believed only where they say whose it is, and what they hold goes to nobody else.
+    fn check_bound(&self, is_named: bool, unique: bool) -> Result<(), LedgerError> {
+        let next = "match the record's id with --match id=COLUMN, or add --match scope=COLUMN";
+        if self.apply && !is_named && !unique {
+            let why = "`--apply` needs rows that say whose they are: other callers may use the same key or label";
+            return Err(usage(format!("{why}; {next}")));
         }
-        let (by, value) = by.ok_or_else(|| usage("`--match scope=` alone finds no record; add key= or label:NAME="))?;
-        Ok((by, value, scope))
+        if self.apply && !is_named && self.answer_body_column.is_some() {
+            let why = "`--answer-body-column` needs rows that say whose they are: a body is for one caller only";
+            return Err(usage(format!("{why}; {next}")));
+        }
+        Ok(())
     }
 
     fn check_statuses(&self) -> Result<(), LedgerError> {
@@ -239,6 +245,60 @@ impl LedgerArgs {
             )));
         }
         Ok(())
+    }
+}
+
+/// What `--match` says.
+struct Matched {
+    by: By,
+    /// Its column.
+    value: String,
+    /// The column of the scope.
+    scope: Option<String>,
+    scope_of_all: Option<String>,
+    /// Said out loud: no two callers use the same key.
+    unique: bool,
+}
+
+/// The same while it is read.
+#[derive(Default)]
+struct Matching {
+    by: Option<(By, String)>,
+    scope: Option<String>,
+    scope_of_all: Option<String>,
+    unique: bool,
+}
+
+impl Matching {
+    fn add(&mut self, given: &str) -> Result<(), LedgerError> {
+        let twice = match given.strip_prefix("scope:").filter(|scope| !scope.is_empty()) {
+            Some(scope) => self.scope_of_all.replace(scope.to_owned()).is_some(),
+            None => self.add_column(given)?,
+        };
+        if twice || (self.scope.is_some() && self.scope_of_all.is_some()) {
+            let why = "`--match` names a part twice, or a key and a label; give one of id, key and label:NAME";
+            return Err(usage(why));
+        }
+        Ok(())
+    }
+
+    /// Whether the part was named before.
+    fn add_column(&mut self, given: &str) -> Result<bool, LedgerError> {
+        let (part, column) = given.rsplit_once('=').filter(|(_, column)| !column.is_empty()).ok_or_else(|| {
+            usage("`--match` takes PART=COLUMN; write id=COLUMN, key=COLUMN, scope=COLUMN or label:NAME=COLUMN")
+        })?;
+        self.unique |= part == "unique-key";
+        let by = match part.split_once(':') {
+            None if part == "id" => By::Id,
+            None if part == "key" || part == "unique-key" => By::Key,
+            None if part == "scope" => return Ok(self.scope.replace(column.to_owned()).is_some()),
+            Some(("label", name)) if !name.is_empty() => By::Label(name.to_owned()),
+            _ => {
+                let part = escaped(part);
+                return Err(usage(format!("`--match {part}` names no part; use id, key, scope or label:NAME")));
+            }
+        };
+        Ok(self.by.replace((by, column.to_owned())).is_some())
     }
 }
 

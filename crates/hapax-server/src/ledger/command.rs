@@ -38,7 +38,7 @@ pub async fn run(
     let brought = compare::read_store(&store, &plan, &window, &book).await?;
     // A row without a key may be about any record.
     let unread = reading.malformed + reading.without_key;
-    let agreeing = compare::compare(&book, args, unread)?;
+    let agreeing = compare::compare(&book, args, &plan, unread)?;
     if args.apply {
         apply::apply(&Engine::new(store, tokens::random), args, &who, &book).await?;
     }

@@ -1,5 +1,7 @@
 //! Both sides put into the book, and every record judged.
 
+use std::borrow::Cow;
+
 use hapax::remembered::SPACE;
 use hapax_core::clock::Timestamp;
 use hapax_core::limits::PAGE_ENTRIES_MAX;
@@ -9,7 +11,7 @@ use hapax_core::store::{Entry, Scan, Store};
 use super::LedgerError;
 use super::args::{By, Format, LedgerArgs, Plan};
 use super::book::{Book, OurRow};
-use super::judge::{Absence, Ours, judge};
+use super::judge::{Absence, Ours, judge, unless_bound};
 use super::progress::Progress;
 use super::read_csv::CsvLedger;
 use super::read_ndjson::NdjsonLedger;
@@ -167,12 +169,13 @@ pub(super) async fn read_store(
     loop {
         let page = store.scan(&query).await?;
         brought.damaged += page.damaged.len() as u64;
-        for entry in page.entries.iter().filter(|entry| is_a_callers(entry)) {
+        let is_meant = |entry: &&Entry| is_a_callers(entry) && is_of(entry, plan.scope.as_deref());
+        for entry in page.entries.iter().filter(is_meant) {
             let ours = window.ours(&entry.stored);
             brought.inside += u64::from(ours.inside);
             let (address, attempt) = (&entry.address, entry.stored.record.attempt);
             let (value, by_scope) = (value_of(entry, &plan.by), plan.columns.scope.is_some());
-            book.put_record(&OurRow { address, value, by_scope, attempt, ours })?;
+            book.put_record(&OurRow { address, value: value.as_deref(), by_scope, attempt, ours })?;
         }
         progress.advance(page.entries.len() as u64);
         match page.next {
@@ -187,25 +190,31 @@ fn is_a_callers(entry: &Entry) -> bool {
     entry.address.space().as_str() != SPACE
 }
 
-fn value_of<'a>(entry: &'a Entry, by: &By) -> Option<&'a str> {
+/// Whether the rows can be about it, where all of them are of one scope.
+fn is_of(entry: &Entry, scope: Option<&str>) -> bool {
+    scope.is_none_or(|scope| entry.address.scope().as_str() == scope)
+}
+
+fn value_of<'a>(entry: &'a Entry, by: &By) -> Option<Cow<'a, str>> {
     match by {
-        By::Key => Some(entry.address.key().as_str()),
+        By::Id => Some(Cow::Owned(entry.address.id().to_string())),
+        By::Key => Some(Cow::Borrowed(entry.address.key().as_str())),
         By::Label(name) => {
             let label = entry.stored.record.labels.iter().find(|label| label.name == *name);
-            label.map(|label| label.value.as_str())
+            label.map(|label| Cow::Borrowed(label.value.as_str()))
         }
     }
 }
 
 /// Judges everything in the book. Returns how many records agree.
-pub(super) fn compare(book: &Book, args: &LedgerArgs, unread: u64) -> Result<u64, LedgerError> {
+pub(super) fn compare(book: &Book, args: &LedgerArgs, plan: &Plan, unread: u64) -> Result<u64, LedgerError> {
     book.sort()?;
     let absence = match (args.absent_means_did_not_happen, unread) {
         (false, _) => Absence::SaysNothing,
         (true, 0) => Absence::DidNotHappen,
         (true, _) => Absence::HasMalformedRows,
     };
-    let agreeing = book.judge(|ours, said| judge(ours, said, absence))?;
+    let agreeing = book.judge(|ours, said| judge(ours, said, absence).map(|found| unless_bound(found, plan.bound)))?;
     book.find_in_theirs()?;
     Ok(agreeing)
 }

@@ -1,7 +1,7 @@
 //! What a record of ours and the ledger's rows about it mean together: one pure function.
 //!
-//! A row says what it says and no more. Rows that contradict each other, a row that several records could be about, and an
-//! absence that nobody vouches for decide nothing.
+//! A row says what it says and no more. Rows that contradict each other, a row that several records could be about, one that
+//! does not say whose key or label it names, and an absence that nobody vouches for decide nothing.
 
 use hapax_core::clock::Timestamp;
 use hapax_core::record::State;
@@ -171,6 +171,18 @@ pub(super) fn judge(ours: Ours, said: Option<Said>, absence: Absence) -> Option<
     }
 }
 
+/// What rows decide that do not say whose they are: nothing. Callers choose keys and labels, and another one may have chosen
+/// the same.
+pub(super) fn unless_bound(found: Finding, bound: bool) -> Finding {
+    match found.kind {
+        Kind::Decidable if !bound => {
+            let note = "the ledger does not say whose it is; match by id, or by scope as well";
+            Finding { kind: Kind::Undecided, says: Says::Nothing, note }
+        }
+        _ => found,
+    }
+}
+
 fn missing(ours: Ours, absence: Absence) -> Option<Finding> {
     if !ours.inside {
         return None;
@@ -292,6 +304,19 @@ mod tests {
             let twin = Ours { twin: true, ..ours };
             assert_eq!(of(twin, Some(HAPPENED), Absence::SaysNothing), Some((Kind::Undecided, Says::Nothing)));
         }
+    }
+
+    #[test]
+    fn rows_that_do_not_say_whose_they_are_decide_nothing() {
+        for said in [Some(HAPPENED), Some(DECLINED), Some(DENIED), None] {
+            let found = judge(OURS, said, Absence::DidNotHappen).unwrap();
+            assert_eq!(found.kind, Kind::Decidable);
+            assert_eq!(unless_bound(found, true), found);
+            assert_eq!(unless_bound(found, false).kind, Kind::Undecided);
+        }
+        let ready = Ours { state: State::Ready, ..OURS };
+        let found = judge(ready, Some(HAPPENED), Absence::SaysNothing).unwrap();
+        assert_eq!(unless_bound(found, false), found, "what disagrees is still told");
     }
 
     #[test]

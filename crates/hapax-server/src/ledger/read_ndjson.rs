@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use hapax_core::canonical_json::{Pointer, RawValue, raw_values};
 
 use super::LedgerError;
 use super::args::Columns;
@@ -66,43 +66,63 @@ impl NdjsonLedger {
     }
 
     fn cells(&self, text: &[u8]) -> Result<Cells, String> {
-        let object: Value = serde_json::from_slice(text).map_err(|error| format!("the line is not JSON: {error}"))?;
-        if !object.is_object() {
+        let Columns { value, scope, status, time, body } = &self.columns;
+        let named = [Some(value), scope.as_ref(), status.as_ref(), time.as_ref(), body.as_ref()];
+        let mut pointers = vec![Pointer::default()];
+        for column in named.into_iter().flatten() {
+            pointers.push(pointer(column)?);
+        }
+        let mut found =
+            raw_values(text, &pointers).map_err(|error| format!("the line is not JSON: {error}"))?.into_iter();
+        if !matches!(found.next(), Some(Some(RawValue::Container(line))) if line.starts_with('{')) {
             return Err("the line is JSON, but not an object; put one object on a line".to_owned());
         }
-        let Columns { value, scope, status, time, body } = &self.columns;
-        let cell = |column: &String| cell(&object, column);
+        let mut next = |column: Option<&String>| column.and_then(|_| found.next()).flatten();
+        let [value_found, scope_found, status_found, time_found, body_found] = named.map(&mut next);
+        let optional = |column: &Option<String>, found| column.as_ref().map(|column| cell(column, found)).transpose();
         Ok(Cells {
-            value: cell(value)?.unwrap_or_default(),
-            scope: scope.as_ref().map(|column| cell(column).map(Option::unwrap_or_default)).transpose()?,
-            status: status.as_ref().map(|column| cell(column).map(Option::unwrap_or_default)).transpose()?,
-            time: time.as_ref().map(|column| cell(column).map(Option::unwrap_or_default)).transpose()?,
-            body: body.as_ref().and_then(|column| find(&object, column)).map(body_of),
+            value: name(value, value_found)?,
+            scope: scope.as_ref().map(|column| name(column, scope_found)).transpose()?,
+            status: optional(status, status_found)?,
+            time: optional(time, time_found)?,
+            body: body_found.map(body_of),
         })
     }
 }
 
-fn find<'a>(object: &'a Value, column: &str) -> Option<&'a Value> {
-    if column.starts_with('/') { object.pointer(column) } else { object.get(column) }
+fn pointer(column: &str) -> Result<Pointer, String> {
+    if !column.starts_with('/') {
+        return Ok(Pointer::to_member(column));
+    }
+    Pointer::new(column).map_err(|error| format!("`{}` is no column: {error}", crate::logs::escaped(column)))
 }
 
-/// A text, number or truth value as text; nothing where there is none.
-fn cell(object: &Value, column: &str) -> Result<Option<String>, String> {
-    match find(object, column) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(value @ (Value::Number(_) | Value::Bool(_))) => Ok(Some(value.to_string())),
-        Some(Value::Array(_) | Value::Object(_)) => {
-            Err(format!("`{}` is a list or an object; name one value in it", crate::logs::escaped(column)))
+/// What a row is about: a text, or an integer in its own digits. Other numbers may be known under another spelling.
+fn name(column: &str, found: Option<RawValue<'_>>) -> Result<String, String> {
+    match &found {
+        Some(RawValue::Number(number)) if found.as_ref().is_some_and(|found| found.identifier().is_none()) => {
+            let column = crate::logs::escaped(column);
+            Err(format!("`{column}` is {number}, a number that is not an integer; export it as text"))
         }
+        _ => cell(column, found),
     }
 }
 
-/// A text as it is, anything else as JSON.
-fn body_of(value: &Value) -> String {
+/// A text, a number in its own digits, or a truth value; nothing where there is none.
+fn cell(column: &str, found: Option<RawValue<'_>>) -> Result<String, String> {
+    match found {
+        None | Some(RawValue::Null) => Ok(String::new()),
+        Some(RawValue::Container(_)) => {
+            Err(format!("`{}` is a list or an object; name one value in it", crate::logs::escaped(column)))
+        }
+        Some(value) => Ok(value.into_text().into_owned()),
+    }
+}
+
+/// A text as it is, anything else as it stands there.
+fn body_of(value: RawValue<'_>) -> String {
     match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
+        RawValue::Null => String::new(),
+        value => value.into_text().into_owned(),
     }
 }

@@ -17,6 +17,9 @@ pub(super) const ROW_BYTES_MAX: usize = 1024 * 1024;
 /// Different statuses that no list names, remembered for the report.
 const UNLISTED_MAX: usize = 20;
 
+/// Digits of a record's id.
+const ID_DIGITS: usize = 64;
+
 /// Letters of a status in the report.
 const UNLISTED_CHARS_MAX: usize = 40;
 
@@ -73,7 +76,7 @@ pub(super) struct Cells {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     pub(super) scope: Option<String>,
-    /// The key, or the label's value.
+    /// The id, the key, or the label's value.
     pub(super) value: String,
 }
 
@@ -137,6 +140,9 @@ impl<'a> Reading<'a> {
     /// The name as it stands there, and the one without what an export may have added; `None` where there is none.
     fn names(&self, cells: &Cells) -> Result<Option<(Name, Option<Name>)>, String> {
         let value = cells.value.as_str();
+        if *self.by == By::Id {
+            return id_of(value, cells.scope.as_deref());
+        }
         // A label is data of the caller: it is never altered.
         let plain = if *self.by == By::Key { unquoted(value) } else { value };
         if plain.trim().is_empty() {
@@ -173,6 +179,19 @@ impl<'a> Reading<'a> {
         }
         Says::Nothing
     }
+}
+
+/// The id that a row names. It has one spelling, so that case, blanks and quotation marks are the export's.
+fn id_of(cell: &str, scope: Option<&str>) -> Result<Option<(Name, Option<Name>)>, String> {
+    let id = unquoted(cell).to_ascii_lowercase();
+    if id.is_empty() {
+        return Ok(None);
+    }
+    if id.len() != ID_DIGITS || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Err(format!("the id is not one: it must have {ID_DIGITS} hexadecimal digits"));
+    }
+    let scope = scope.map(|scope| Scope::new(scope.trim()).map(|scope| scope.as_str().to_owned()));
+    Ok(Some((Name { scope: scope.transpose().map_err(|error| error.to_string())?, value: id }, None)))
 }
 
 /// Letters by which two names that are almost the same are known: a blank, a quotation mark or a capital letter may have been

@@ -14,6 +14,7 @@ use crate::desk::view::{
 };
 use crate::desk::{Desk, DeskError, DeskErrorKind};
 use crate::run::store::AnyStore;
+use crate::store_files::unprobed::ProbeCount;
 
 /// One of the desks.
 #[derive(Debug)]
@@ -39,8 +40,14 @@ pub(super) async fn desk(place: &Place, environment: Vec<(String, String)>) -> R
         without_upstream: true,
         directory: Some(".".into()),
     };
-    let config = config::load(&sources).map_err(Failure::Configuration)?;
-    open_store(&config.store).await.map(|store| AnyDesk::Direct(Direct::new(store))).map_err(Failure::Desk)
+    let store = config::load_store(&sources).map_err(Failure::Configuration)?;
+    // Without a file that can be read this command does not know what the nodes' routes are.
+    let config = config::load(&sources).ok().filter(|config| config.file.is_some());
+    let desk = |store| match &config {
+        None => Direct::new(store),
+        Some(config) => Direct::new(store).with_probes(ProbeCount::of(config)),
+    };
+    open_store(&store).await.map(|store| AnyDesk::Direct(desk(store))).map_err(Failure::Desk)
 }
 
 /// What a person shows to a node is not what a node is configured with.

@@ -17,7 +17,7 @@ pub(super) fn completions(shell: Shell) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// The page of `hapax` itself, or a page for each command in that directory.
+/// The page of `hapax` itself, or a page for each command in that directory, which is made if it is not there.
 pub(super) fn man(directory: Option<&Path>) -> Result<u8, Failure> {
     let Some(directory) = directory else {
         let mut page = Vec::new();
@@ -25,10 +25,8 @@ pub(super) fn man(directory: Option<&Path>) -> Result<u8, Failure> {
         print(&String::from_utf8_lossy(&page))?;
         return Ok(0);
     };
-    if !directory.is_dir() {
-        return Err(Failure::usage(format!("{} is not a directory; make it first", directory.display())));
-    }
     let failed = |error| Failure::usage(format!("the pages cannot be written to {}: {error}", directory.display()));
+    std::fs::create_dir_all(directory).map_err(failed)?;
     clap_mangen::generate_to(Cli::command(), directory).map_err(failed)?;
     print(&format!("the pages are in {}\n", directory.display()))?;
     Ok(0)

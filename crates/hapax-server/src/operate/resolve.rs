@@ -9,7 +9,7 @@ use hapax_core::limits::BODY_BYTES_MAX;
 
 use super::args::{ResolveArgs, Shape};
 use super::failure::Failure;
-use super::locate::{Among, locate_to_change};
+use super::locate::{Among, is_part_of_id, locate_to_change};
 use super::open;
 use super::terminal::{agrees, print, print_declined, print_json, someone_is_there};
 use crate::desk::Desk as _;
@@ -21,7 +21,11 @@ pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) 
     let who = open::who(&args.change.actor, &environment);
     let desk = open::desk(&args.change.place, environment).await?;
     let seen = locate_to_change(&desk, &args.key, args.scope.as_deref(), Among::UnfinishedFirst).await?;
-    if !args.change.yes && someone_is_there() && !agrees(&question(&seen, &request))? {
+    let is_asked = !args.change.yes && someone_is_there();
+    if !is_asked {
+        check_bound(args, &seen)?;
+    }
+    if is_asked && !agrees(&question(&seen, &request))? {
         let standing = ChangeView { changed: false, before: seen.state.clone(), record: seen };
         return print_declined(args.change.output, &standing);
     }
@@ -34,6 +38,16 @@ pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) 
     };
     printed.map_err(|failure| if change.changed { failure.after_a_change() } else { failure })?;
     Ok(0)
+}
+
+/// Any caller may write the same label. Where nobody looks at what was found, it must be said whose record is meant.
+fn check_bound(args: &ResolveArgs, seen: &RecordView) -> Result<(), Failure> {
+    let by_id = is_part_of_id(&args.key) && seen.id.starts_with(&args.key.to_ascii_lowercase());
+    if args.scope.is_some() || seen.key == args.key || by_id {
+        return Ok(());
+    }
+    let why = "any caller may write the same label, and nobody is asked";
+    Err(Failure::usage(format!("{why}; name the record by its id, {}, or add --scope", seen.id)))
 }
 
 /// What is said, of a record that is still to be found.
@@ -57,11 +71,19 @@ fn request(args: &ResolveArgs) -> Result<ResolutionRequest, Failure> {
         scope: None,
         key: None,
         label: None,
+        keys_unique: false,
         verdict: verdict.to_owned(),
         attempt: args.attempt,
         answer,
         reason: args.reason.clone(),
     })
+}
+
+/// Whether clients that expect a body would get none.
+fn has_no_body(request: &ResolutionRequest) -> bool {
+    let Some(answer) = &request.answer else { return true };
+    let is_empty = |text: &Option<String>| text.as_ref().is_none_or(String::is_empty);
+    is_empty(&answer.body) && is_empty(&answer.body_base64) && may_have_body(answer.status.unwrap_or(200))
 }
 
 fn read_body(path: &Path) -> Result<Vec<u8>, Failure> {
@@ -82,10 +104,18 @@ fn read_body(path: &Path) -> Result<Vec<u8>, Failure> {
 fn question(seen: &RecordView, request: &ResolutionRequest) -> String {
     let then = match request.verdict.as_str() {
         "did-not-happen" => "The next request with the key runs",
+        "happened" if has_no_body(request) => {
+            "Clients get an EMPTY body from now on, and a verdict stands; give one with --body-file"
+        }
         _ => "Clients get the recorded answer from now on",
     };
     let RecordView { key, scope, state, attempt, .. } = seen;
     format!("{key} of {scope} is {state}, attempt {attempt}. Record it as {}? {then}.", request.verdict)
+}
+
+/// 204 and 304 have none.
+fn may_have_body(status: u16) -> bool {
+    !matches!(status, 204 | 304)
 }
 
 fn text(change: &ChangeView) -> String {
@@ -94,6 +124,10 @@ fn text(change: &ChangeView) -> String {
         return format!("unchanged: {} of {} was resolved so before\n", escaped(&record.key), escaped(&record.scope));
     }
     let then = match &record.answer {
+        Some(answer) if answer.body_bytes == Some(0) && may_have_body(answer.status) => format!(
+            "clients get {} with an empty body from now on; if yours expect one, it should have been given with --body-file",
+            answer.status
+        ),
         Some(answer) => format!("clients get {} from now on", answer.status),
         None => "the next request with the key runs".to_owned(),
     };

@@ -6,8 +6,9 @@ use super::args::{Shape, StatusArgs};
 use super::failure::Failure;
 use super::terminal::{Terminal, print, print_json};
 use super::{EXIT_ATTENTION, open};
+use crate::config::units::about_size;
 use crate::desk::Desk as _;
-use crate::desk::view::{FenceView, StatusView};
+use crate::desk::view::{FenceView, StatusView, StoreView};
 use crate::logs::escaped;
 
 pub(super) async fn run(args: &StatusArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
@@ -32,13 +33,19 @@ fn text(status: &StatusView, terminal: Terminal) -> String {
         let _ = writeln!(text, "{name:<8}  {}", escaped(value));
     };
     line("store", &format!("{}, durability {}, {clock}", status.store.kind, status.store.durability));
+    if let Some(warning) = &status.store.warning {
+        line("warning", warning);
+    }
     line("ready", &format!("{at_least}{}", status.counts.ready));
     line("running", &format!("{at_least}{}{}", status.counts.running, past_lease(status.counts.past_lease)));
     line("unknown", &format!("{at_least}{}{}", status.counts.unknown, oldest.unwrap_or_default()));
     line("dead", &format!("{at_least}{}", status.counts.dead));
     line("records", &about);
+    if let Some(size) = size(&status.store) {
+        line("size", &size);
+    }
     if let Some(fence) = &status.fence {
-        let FenceView { lost_since, restored_at, until } = fence;
+        let FenceView { lost_since, restored_at, until, .. } = fence;
         let lost = format!("what was claimed from {lost_since} to {restored_at} may be lost");
         line("fence", &format!("{lost}; it stands until {until}"));
     }
@@ -46,6 +53,12 @@ fn text(status: &StatusView, terminal: Terminal) -> String {
         line("problem", problem);
     }
     text
+}
+
+/// What the store takes, and what is left for it.
+fn size(store: &StoreView) -> Option<String> {
+    let left = store.disk_free_bytes.map(|left| format!(", {} left on its disk", about_size(left)));
+    Some(format!("{}{}", about_size(store.bytes?), left.unwrap_or_default()))
 }
 
 /// Whether some of what runs may not run any more.

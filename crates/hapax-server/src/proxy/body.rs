@@ -18,8 +18,13 @@ use hyper::body::Incoming;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::headers::{self, ReliedOn};
+use super::listen::{Shared, Starving};
+use super::pace::Pace;
 use super::problem::{self, Problem};
 use super::upstream::Answer;
+
+/// A sender that is so far behind its least rate may lose its place to somebody who wants one.
+const STARVED_AFTER: Duration = Duration::from_secs(2);
 
 /// A request's or a response's body.
 pub struct Body {
@@ -37,7 +42,7 @@ enum Kind {
 /// Why a body has no proper end.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    /// The sender made no progress for too long.
+    /// The sender made no progress, or too little, for too long.
     #[error("the body did not arrive in time")]
     TimedOut(#[source] BodyTimedOut),
     /// The framing of the body cannot be understood.
@@ -106,8 +111,25 @@ impl Body {
         if incoming.is_end_stream() {
             return Self::empty();
         }
-        let received = Received { incoming, multiplexed, patience, relied_on: None, timer: None, waiting: false };
+        let received = Received {
+            incoming,
+            multiplexed,
+            patience,
+            relied_on: None,
+            timer: None,
+            waiting: false,
+            place: None,
+            starving: None,
+        };
         Self { kind: Kind::Received(received) }
+    }
+
+    /// With the connection that it comes on, whose place is given to somebody else if it comes too slowly.
+    pub(super) fn with_place(mut self, shared: &Arc<Shared>) -> Self {
+        if let Kind::Received(received) = &mut self.kind {
+            received.place = Some(Arc::clone(shared));
+        }
+        self
     }
 
     /// With the rules of the head for what follows the body of a request.
@@ -121,6 +143,20 @@ impl Body {
     /// Whether all of it is here, so that sending it depends on nobody but the receiver.
     pub(super) fn is_whole(&self) -> bool {
         matches!(self.kind, Kind::Whole(_))
+    }
+
+    /// All of it, where it is here.
+    pub(super) fn into_whole(self) -> Result<Bytes, Self> {
+        match self.kind {
+            Kind::Empty => Ok(Bytes::new()),
+            Kind::Whole(bytes) => Ok(bytes),
+            _ => Err(self),
+        }
+    }
+
+    /// What an HTTP/2 upstream is sending.
+    pub(super) fn streamed(body: impl HttpBody<Data = Bytes, Error = BodyError> + Send + 'static) -> Self {
+        Self { kind: Kind::Boxed(Box::pin(body)) }
     }
 
     pub(super) fn answer(answer: Box<Answer>) -> Self {
@@ -205,18 +241,24 @@ impl HttpBody for Body {
 pub(super) enum Patience {
     /// As long as it likes.
     Endless,
-    /// This long without any progress.
-    WithoutProgress(Duration),
-    /// Until then, for all of it.
-    Until(Instant),
+    /// As its pace allows.
+    Paced(Pace),
 }
 
 impl Patience {
-    fn deadline(self) -> Option<Instant> {
+    /// The sender is waited for: until when?
+    fn wait(&mut self) -> Option<Instant> {
         match self {
             Patience::Endless => None,
-            Patience::WithoutProgress(limit) => Some(Instant::now() + limit),
-            Patience::Until(deadline) => Some(deadline),
+            Patience::Paced(pace) => Some(pace.wait()),
+        }
+    }
+
+    /// When the sender will be far behind; none if it is not paced.
+    fn until_starved(&self) -> Option<Instant> {
+        match self {
+            Patience::Paced(pace) => pace.until_behind(STARVED_AFTER),
+            Patience::Endless => None,
         }
     }
 }
@@ -232,6 +274,10 @@ struct Received {
     timer: Option<Pin<Box<Sleep>>>,
     /// Whether the timer is set for what we wait for now.
     waiting: bool,
+    /// Of a request: the connection it comes on.
+    place: Option<Arc<Shared>>,
+    /// While it is far behind its least rate.
+    starving: Option<Starving>,
 }
 
 impl Received {
@@ -239,6 +285,7 @@ impl Received {
         loop {
             let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else { return self.poll_timer(cx) };
             self.waiting = false;
+            self.progress(frame.as_ref());
             let frame = self.checked(frame);
             // Trailers of which nothing is left are none.
             let is_nothing = |frame: &Frame<Bytes>| frame.trailers_ref().is_some_and(HeaderMap::is_empty);
@@ -262,18 +309,34 @@ impl Received {
         }
     }
 
+    fn progress(&mut self, frame: Option<&Result<Frame<Bytes>, hyper::Error>>) {
+        let Patience::Paced(pace) = &mut self.patience else { return };
+        let bytes = frame.and_then(|frame| frame.as_ref().ok()?.data_ref()).map_or(0, Bytes::len);
+        pace.progress(bytes);
+        if frame.is_none() || !pace.is_behind(STARVED_AFTER) {
+            self.starving = None;
+        }
+    }
+
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(end) = self.patience.wait() else { return Poll::Pending };
+        let is_watched = self.place.is_some() && self.starving.is_none();
+        let first = self.patience.until_starved().filter(|_| is_watched).unwrap_or(end);
         if !self.waiting {
-            let Some(deadline) = self.patience.deadline() else { return Poll::Pending };
             match &mut self.timer {
-                Some(timer) => timer.as_mut().reset(deadline),
-                None => self.timer = Some(Box::pin(sleep_until(deadline))),
+                Some(timer) => timer.as_mut().reset(first.min(end)),
+                None => self.timer = Some(Box::pin(sleep_until(first.min(end)))),
             }
             self.waiting = true;
         }
-        match &mut self.timer {
-            Some(timer) => timer.as_mut().poll(cx).map(|()| Some(Err(BodyError::TimedOut(BodyTimedOut)))),
-            None => Poll::Pending,
+        let Some(timer) = &mut self.timer else { return Poll::Pending };
+        while timer.as_mut().poll(cx).is_ready() {
+            if timer.deadline() >= end {
+                return Poll::Ready(Some(Err(BodyError::TimedOut(BodyTimedOut))));
+            }
+            self.starving = self.place.as_ref().map(Starving::new);
+            timer.as_mut().reset(end);
         }
+        Poll::Pending
     }
 }

@@ -41,6 +41,11 @@ impl Sender {
         Self { peer, trusted, address, first: OnceLock::new() }
     }
 
+    /// Whether it may say who is behind it.
+    pub(super) fn is_trusted(&self) -> bool {
+        self.trusted
+    }
+
     /// The client that a request comes from, before any field is changed. Of a trusted peer's `X-Forwarded-For`, or of its
     /// `Forwarded` where there is no other, it is the last address that is not itself trusted: what stands before that
     /// one was written by strangers. None where a trusted peer names nobody.
@@ -130,6 +135,41 @@ impl Sender {
 /// True for `Forwarded` and every `X-Forwarded-` field.
 pub(super) fn is_forwarding(name: &HeaderName) -> bool {
     *name == FORWARDED || name.as_str().starts_with("x-forwarded-")
+}
+
+/// True for the other fields by which a proxy tells whoever is behind which client, host or target is meant. Nobody agrees
+/// on them, and services believe some of them, so from a peer that is not trusted none is passed on.
+pub(super) fn is_said_by_proxies(name: &HeaderName) -> bool {
+    matches!(
+        name.as_str(),
+        "cf-connecting-ip"
+            | "cf-connecting-ipv6"
+            | "cf-pseudo-ipv4"
+            | "client-ip"
+            | "fastly-client-ip"
+            | "forwarded-for"
+            | "proxy-client-ip"
+            | "true-client-ip"
+            | "wl-proxy-client-ip"
+            | "x-appengine-user-ip"
+            | "x-azure-clientip"
+            | "x-client-ip"
+            | "x-cluster-client-ip"
+            | "x-envoy-external-address"
+            | "x-envoy-original-path"
+            | "x-forwarded"
+            | "x-host"
+            | "x-http-host-override"
+            | "x-original-forwarded-for"
+            | "x-original-host"
+            | "x-original-url"
+            | "x-originating-ip"
+            | "x-proxyuser-ip"
+            | "x-real-ip"
+            | "x-remote-addr"
+            | "x-remote-ip"
+            | "x-rewrite-url"
+    )
 }
 
 fn remove_forwarding_fields(headers: &mut HeaderMap) {
@@ -383,7 +423,11 @@ mod tests {
         assert_eq!(client(gateway, &[]), None);
         let newer = ("forwarded", "for=198.51.100.9, for=\"[2001:db8::7]:99\";proto=https, for=10.0.0.3");
         assert_eq!(client(gateway, &[newer]).as_deref(), Some("2001:db8::/64"));
-        assert_eq!(client(gateway, &[newer, for_two]).as_deref(), Some("192.0.2.7"), "most gateways write the older one");
+        assert_eq!(
+            client(gateway, &[newer, for_two]).as_deref(),
+            Some("192.0.2.7"),
+            "most gateways write the older one"
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, response};
 
-use super::forwarding::{Sender, is_forwarding};
+use super::forwarding::{Sender, is_forwarding, is_said_by_proxies};
 use super::host::is_host;
 use super::problem::{self, Problem};
 
@@ -23,6 +23,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const IDEMPOTENCY_ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
+const IDEMPOTENCY_RECORD: HeaderName = HeaderName::from_static("idempotency-record");
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const TRAILERS: HeaderValue = HeaderValue::from_static("trailers");
 const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
@@ -54,6 +55,10 @@ pub(super) fn arrive(parts: &mut Parts, sender: &Sender, relied_on: &ReliedOn) -
     if seen.underscore {
         remove_twins(&mut parts.headers, relied_on);
     }
+    if seen.said_by_proxies && !sender.is_trusted() {
+        let relied_on = relied_on.load();
+        retain(&mut parts.headers, |name| !is_said_by_proxies(name) || relied_on.contains(name));
+    }
     if seen.cookie {
         join_cookies(&mut parts.headers);
     }
@@ -66,7 +71,7 @@ pub(super) fn arrive(parts: &mut Parts, sender: &Sender, relied_on: &ReliedOn) -
 }
 
 /// Meant for us, or only ever set by us.
-static NOT_FORWARDED: [HeaderName; 3] = [HTTP2_SETTINGS, PROXY_AUTHORIZATION, IDEMPOTENCY_ATTEMPT];
+static NOT_FORWARDED: [HeaderName; 4] = [HTTP2_SETTINGS, PROXY_AUTHORIZATION, IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_RECORD];
 
 /// Which kinds of fields a request has. One walk over a few names is cheaper than a look-up of each that there might be.
 #[derive(Debug, Default)]
@@ -74,6 +79,7 @@ struct Seen {
     of_one_connection: bool,
     not_forwarded: bool,
     forwarding: bool,
+    said_by_proxies: bool,
     cookie: bool,
     underscore: bool,
 }
@@ -85,6 +91,7 @@ impl Seen {
             seen.of_one_connection |= is_of_one_connection(name);
             seen.not_forwarded |= NOT_FORWARDED.contains(name);
             seen.forwarding |= is_forwarding(name);
+            seen.said_by_proxies |= is_said_by_proxies(name);
             seen.cookie |= *name == COOKIE;
             seen.underscore |= has_underscore(name);
         }
@@ -112,7 +119,8 @@ fn is_twin(name: &HeaderName, relied_on: &[HeaderName]) -> bool {
         return false;
     }
     GONE_BY.contains(&text.as_str())
-        || HeaderName::try_from(text).is_ok_and(|meant| is_protected(&meant) || NOT_FORWARDED.contains(&meant))
+        || HeaderName::try_from(text)
+            .is_ok_and(|meant| is_protected(&meant) || NOT_FORWARDED.contains(&meant) || is_said_by_proxies(&meant))
 }
 
 /// What requests are told apart, protected and framed by, beside what nobody can have removed.
@@ -136,6 +144,7 @@ pub(super) fn arrive_late(trailers: &mut HeaderMap, relied_on: &ReliedOn) {
     let is_settled = |name: &HeaderName| {
         is_of_one_connection(name)
             || is_forwarding(name)
+            || is_said_by_proxies(name)
             || is_protected(name)
             || NOT_FORWARDED.contains(name)
             || NOT_LATE.contains(name)
@@ -254,7 +263,7 @@ const FIELDS_ADDED: usize = 8;
 
 /// Removes what is not to be kept, and leaves the rest in its order. `HeaderMap::remove` does not: it puts the last field
 /// into the gap.
-pub(super) fn retain(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
+pub(crate) fn retain(headers: &mut HeaderMap, keep: impl Fn(&HeaderName) -> bool) {
     let Some(first_gone) = headers.keys().position(|name| !keep(name)) else { return };
     // The last one leaves no gap, and servers like to end with `Connection`.
     if first_gone + 1 == headers.keys_len()

@@ -6,7 +6,7 @@
 use std::net::Ipv6Addr;
 
 /// Whether these bytes are a host name or an address, with or without a port.
-pub(super) fn is_host(host: &[u8]) -> bool {
+pub(crate) fn is_host(host: &[u8]) -> bool {
     if let Some(bracketed) = host.strip_prefix(b"[") {
         let Some(end) = bracketed.iter().position(|byte| *byte == b']') else { return false };
         return is_ipv6(&bracketed[..end]) && is_port(&bracketed[end + 1..]);

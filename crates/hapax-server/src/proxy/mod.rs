@@ -6,26 +6,34 @@
 //! | `framing` | reads HTTP/1 heads and chunks strictly, before hyper sees them |
 //! | [`headers`] | what is passed on, what is removed, what is added |
 //! | `forwarding` | who sends a request |
+//! | `pace` | a least rate for what a peer sends or takes |
 //! | `host` | what a host looks like |
 //! | [`upstream`] | sends a request once, and says what a failure means |
 //! | [`body`] | one body type for both directions |
 //! | [`tls`] | certificates and trust, from files |
 //! | [`problem`] | refusals as `application/problem+json` |
+//! | `request_id` | what a request is called |
+//! | `fuzzing` | what fuzz targets drive (feature `fuzzing`) |
 //!
 //! A request passes `listen` → (the layer) → `upstream`. By the time the service gets it, its `Host` is checked, its
 //! target is in origin form, fields of one connection are gone and forwarding fields are set, so that whatever the service
 //! adds cannot be removed by the client.
 
 pub mod body;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod headers;
 pub mod listen;
 pub mod problem;
 pub mod tls;
 pub mod upstream;
 
+pub(crate) mod host;
+
 mod forwarding;
 mod framing;
-mod host;
+mod pace;
+pub(crate) mod request_id;
 
 use std::net::SocketAddr;
 

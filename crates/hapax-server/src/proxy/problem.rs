@@ -66,6 +66,9 @@ pub const fn bad_framing(detail: &'static str) -> Problem {
 /// Whoever comes behind us may go by the other one.
 pub const LENGTH_TWICE: Problem = bad_framing("Content-Length is given twice. Send it once.");
 
+/// Whoever comes behind us may take the number for an octal one.
+pub const LENGTH_WITH_ZERO: Problem = bad_framing("Content-Length begins with a zero. Send it without.");
+
 /// A request that does not say clearly which host it is for.
 pub const fn bad_host(detail: &'static str) -> Problem {
     Problem { status: StatusCode::BAD_REQUEST, code: "bad-host", title: "The request's host is unclear", detail }
@@ -88,19 +91,22 @@ pub const TARGET_TOO_LONG: Problem = Problem {
 };
 
 /// CONNECT asks for a tunnel.
-pub const NO_TUNNELS: Problem = Problem {
-    status: StatusCode::METHOD_NOT_ALLOWED,
-    code: "method-not-allowed",
-    title: "CONNECT is not allowed",
-    detail: "This is a reverse proxy and opens no tunnels. Send the request itself.",
-};
+pub const NO_TUNNELS: Problem = not_allowed("This is a reverse proxy and opens no tunnels. Send the request itself.");
 
-/// The client stopped sending in the middle of a request.
+/// TRACE asks for the request as it arrives, with every field that was added on the way.
+pub const NO_TRACE: Problem = not_allowed("Requests are not told back to their senders. Send another method.");
+
+const fn not_allowed(detail: &'static str) -> Problem {
+    let (status, code) = (StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed");
+    Problem { status, code, title: "The method is not allowed", detail }
+}
+
+/// The client stopped sending in the middle of a request, or sends too slowly.
 pub const REQUEST_TIMEOUT: Problem = Problem {
     status: StatusCode::REQUEST_TIMEOUT,
     code: "request-timeout",
     title: "The request did not arrive in time",
-    detail: "The sender made no progress for too long. Send the whole request again.",
+    detail: "The sender made too little progress for too long. Send the whole request again.",
 };
 
 /// The client's body ended too early.

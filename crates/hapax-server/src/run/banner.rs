@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use hapax::http::IDEMPOTENCY_KEY;
 
 use crate::config::{Config, Mode, Policy, ScopeKind, without_query};
+use crate::run::durability::meaning;
 use crate::run::example::{Example, titled};
 use crate::run::node::Node;
 
 /// The text, with the addresses that were bound.
 pub(super) fn text(node: &Node, from: SocketAddr, admin: Option<SocketAddr>) -> String {
-    let Node { config, store, is_new, .. } = node;
+    let Node { config, store, durability, is_new, .. } = node;
     let scheme = if config.server.tls.is_some() { "https" } else { "http" };
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
@@ -23,7 +24,7 @@ pub(super) fn text(node: &Node, from: SocketAddr, admin: Option<SocketAddr>) -> 
     line("protects", &protects(config));
     line("callers", &callers(config));
     let age = if *is_new { "; new: no key is known yet" } else { "" };
-    line("records", &format!("{} ({}{age})", config.store.backend.shown(), store.durability().1));
+    line("records", &format!("{} ({}{age})", config.store.backend.shown(), meaning(store, durability.last())));
     match admin {
         Some(admin) => line("admin", &format!("on http://{admin} (/readyz, /metrics)")),
         None => line("admin", "off"),
@@ -39,6 +40,24 @@ pub(super) fn text(node: &Node, from: SocketAddr, admin: Option<SocketAddr>) -> 
     };
     let hint = if example.needs_token { "With a token in TOKEN, try it twice" } else { "Try it twice" };
     format!("hapax {}: {what}\n\n{text}\n{hint}; {outcome}:\n\n  {}\n\n", env!("CARGO_PKG_VERSION"), example.command)
+}
+
+/// The same in one line of the log, where nobody reads along.
+pub(super) fn log(node: &Node, from: SocketAddr, admin: Option<SocketAddr>) {
+    let Node { config, store, durability, is_new, .. } = node;
+    let scheme = if config.server.tls.is_some() { "https" } else { "http" };
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        listening = %format_args!("{scheme}://{from}"),
+        upstream = %config.upstream.to,
+        protects = %protects(config),
+        callers = %callers(config),
+        records = %config.store.backend.shown(),
+        durability = %meaning(store, durability.last()),
+        is_new,
+        admin = admin.map(|admin| tracing::field::display(format!("http://{admin}"))),
+        "serving"
+    );
 }
 
 fn protects(config: &Config) -> String {

@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hapax::http::{Claim, Happened, Problem, Refusal, Refused, RequestId};
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
 use tower_service::Service;
 
 use crate::admin::metrics::REFUSED;
+use crate::proxy::headers::retain;
+use crate::proxy::request_id::UPSTREAM_REQUEST_ID;
 use crate::proxy::{Body, Failure, Upstream, problem};
 
 /// How soon to come back and find out: the doubt is recorded by then.
@@ -22,11 +24,13 @@ const DOUBT_RETRY_AFTER: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(super) struct Forward {
     upstream: Arc<ArcSwap<Upstream>>,
+    /// The field that holds a request's id.
+    request_id_header: HeaderName,
 }
 
 impl Forward {
-    pub(super) fn new(upstream: Arc<ArcSwap<Upstream>>) -> Self {
-        Self { upstream }
+    pub(super) fn new(upstream: Arc<ArcSwap<Upstream>>, request_id_header: HeaderName) -> Self {
+        Self { upstream, request_id_header }
     }
 }
 
@@ -45,8 +49,10 @@ impl Service<Request<Body>> for Forward {
             protected: request.extensions().get::<Claim>().is_some(),
             request_id: request.extensions().get().cloned(),
         };
+        let field = self.request_id_header.clone();
         Box::pin(async move {
-            let response = upstream.send(request).await;
+            let mut response = upstream.send(request).await;
+            asked.set_apart(&field, response.headers_mut());
             Ok(match response.extensions().get::<Failure>().copied() {
                 Some(failure) => asked.tell(failure, response),
                 None => response,
@@ -62,6 +68,17 @@ struct Asked {
 }
 
 impl Asked {
+    /// An upstream's own id for a request is passed on under another name, and recorded with its answer. The field itself
+    /// says, on every response, what the request is called here.
+    fn set_apart(&self, field: &HeaderName, headers: &mut HeaderMap) {
+        let Some(theirs) = headers.get(field) else { return };
+        if self.request_id.as_ref().is_none_or(|ours| ours.0.as_bytes() != theirs.as_bytes()) {
+            let theirs = theirs.clone();
+            headers.insert(UPSTREAM_REQUEST_ID, theirs);
+        }
+        retain(headers, |name| name != field);
+    }
+
     /// The failure as a refusal that names its request, with what it means for the key.
     fn tell(&self, failure: Failure, response: Response<Body>) -> Response<Body> {
         let (happened, why) = match failure {

@@ -3,10 +3,12 @@
 //! | module | what it is |
 //! |---|---|
 //! | `store` | the store that the configuration names |
+//! | `durability` | what an acknowledged write survives, as the store says, and watched |
 //! | `addresses` | how addresses are made, as the store remembers it |
 //! | `settings`, `scopes` | from the configuration to what the layer wants |
 //! | `prepare` | everything that is made of a configuration before the store is opened |
 //! | `guard` | rates, breaker, counts |
+//! | `ceiling` | whether the store has room for new keys |
 //! | `node` | all of these together, while the process lives |
 //! | `background`, `probe` | what is done beside requests, and how unknown outcomes are found out |
 //! | `forward` | the upstream behind the layer |
@@ -17,13 +19,17 @@
 mod addresses;
 mod background;
 mod banner;
+mod ceiling;
+pub(crate) mod durability;
 mod example;
 mod forward;
 mod guard;
+mod memory;
 mod node;
 pub mod notify;
 mod prepare;
 mod probe;
+mod probe_path;
 mod readiness;
 mod scopes;
 mod service;
@@ -31,7 +37,7 @@ mod settings;
 pub mod signals;
 pub mod store;
 
-use std::io::{ErrorKind, Write as _};
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +46,8 @@ use hapax_core::store::StoreError;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::timeout;
 
-use crate::config::{Config, Sources};
+use crate::config::{Config, LogFormat, Sources};
+use crate::descriptors;
 use crate::proxy::Shutdown;
 use crate::proxy::tls::TlsError;
 use crate::{admin, logs};
@@ -115,6 +122,12 @@ pub async fn proxy(config: Config, prepared: Prepared, sources: Sources) -> Resu
     let metrics = admin::metrics::install().map_err(other)?;
     admin::metrics::begin();
     let mut signals = Signals::install().map_err(other)?;
+    let server = &config.server;
+    descriptors::divide(
+        server.connections_max.get() as usize,
+        server.attempts_max.get() as usize,
+        config.store.connections.get() as usize,
+    );
     let listener = bind(config.server.from, "--from")?;
     let admin_listener = match config.admin.from {
         Some(address) => Some(bind(address, "--admin")?),
@@ -131,7 +144,11 @@ pub async fn proxy(config: Config, prepared: Prepared, sources: Sources) -> Resu
     let shutdown = Shutdown::new();
     let serving = node.serve(listener, shutdown.clone())?;
     let end_admin = node.serve_admin(admin_listener, metrics);
-    announce(&banner::text(&node, addresses.0, addresses.1));
+    if is_read_by_people(&node.config) {
+        announce(&banner::text(&node, addresses.0, addresses.1));
+    } else {
+        banner::log(&node, addresses.0, addresses.1);
+    }
     let notify = Arc::new(Notify::from_env());
     notify.ready("serving");
     let background = node.start_background();
@@ -139,10 +156,12 @@ pub async fn proxy(config: Config, prepared: Prepared, sources: Sources) -> Resu
     let watchdog = tokio::spawn(async move { watched.keep_watchdog_quiet().await });
     node.until_told_to_end(&mut signals, &notify).await;
     notify.stopping("finishing what runs");
+    node.announce_end(&mut signals).await;
     background.stop().await;
     let ended = node.end(&mut signals, &shutdown, serving).await;
     watchdog.abort();
     end_admin.cancel();
+    logs::flush();
     if ended == Ended::Complete {
         // Whoever needs the log for longer leaves it where it is.
         let _ = timeout(FOLD_TIME_MAX, node.store.fold_log()).await;
@@ -177,6 +196,11 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(ACCEPT_QUEUE_MAX)
+}
+
+/// Whether the banner is for anybody: in a container, or under a supervisor, one line of the log says the same.
+fn is_read_by_people(config: &Config) -> bool {
+    std::io::stdout().is_terminal() || config.log.format == LogFormat::Pretty
 }
 
 /// A reader that has gone away is no failure.

@@ -7,25 +7,24 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use hapax::http::{IdempotencyLayer, Settings};
 use hapax_core::address::AddressScheme;
+use hapax_core::store::{Durability, Store as _};
 use metrics_exporter_prometheus::PrometheusHandle;
 use rustls::ClientConfig;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
-use crate::abuse::breaker::Breaker;
-use crate::abuse::callers::Callers;
-use crate::abuse::rates::Rates;
 use crate::admin::Access;
-use crate::config::{self, Config, ConfigErrors, LogFormat, Sources};
+use crate::config::{self, Config, ConfigErrors, LogFormat, Setting, Sources};
+use crate::descriptors;
 use crate::desk::direct::Direct;
 use crate::proxy::headers::ReliedOn;
 use crate::proxy::tls::{self, Certificate};
 use crate::proxy::{self, ListenOptions, Shutdown, Upstream, UpstreamOptions};
 use crate::run::background::{self, Background};
+use crate::run::durability::{Watched, meaning};
 use crate::run::forward::Forward;
 use crate::run::guard::Doorkeeper;
 use crate::run::notify::Notify;
@@ -36,8 +35,9 @@ use crate::run::scopes::ForLayer;
 use crate::run::service::Numbered;
 use crate::run::signals::{Signal, Signals};
 use crate::run::store::AnyStore;
-use crate::run::{Ended, StartError, addresses, other, settings};
+use crate::run::{Ended, StartError, addresses, memory, other, settings};
 use crate::scope::Scopes;
+use crate::store_files::unprobed::ProbeCount;
 use crate::{admin, logs};
 
 /// How long a replayed answer is at hand. Retries of one key in a storm come closer together; people who purge a key need
@@ -48,6 +48,7 @@ const ANSWERS_AT_HAND: Duration = Duration::from_secs(1);
 pub(super) struct Node {
     pub(super) config: Config,
     pub(super) store: AnyStore,
+    pub(super) durability: Arc<Watched>,
     /// Whether no node has used the store before: it knows no keys.
     pub(super) is_new: bool,
     sources: Sources,
@@ -64,16 +65,20 @@ pub(super) struct Node {
     certificate: Option<Certificate>,
     draining: Arc<AtomicBool>,
     access: Arc<ArcSwap<Access>>,
-    /// As the last reload left it.
-    current: Mutex<Config>,
+    /// As the last reload left it, and every setting as text.
+    current: Mutex<(Config, Vec<Setting>)>,
 }
 
 impl Node {
     /// Opens the store and puts everything together. Nothing is served yet.
     pub(super) async fn start(config: Config, prepared: Prepared, sources: Sources) -> Result<Self, StartError> {
-        let Prepared { certificate, upstream, probes, scopes } = prepared;
+        let Prepared { certificate, upstream, probes, scopes, settings: explained } = prepared;
         let store = AnyStore::open(&config.store).await?;
-        admin::metrics::set_durability(store.name(), store.durability().0);
+        let durability = Watched::begin(&store).await?;
+        if config.store.strict && durability.last() == Durability::None {
+            let cause = meaning(&store, durability.last());
+            return Err(StartError::Other(format!("`store.strict` refuses this store: {cause}; put it on a disk")));
+        }
         let remembered = addresses::recall(&store).await?;
         let scopes = Arc::new(scopes.with_salt(remembered.salt));
         let ours = settings::scheme(&scopes.scheme(), &config);
@@ -82,20 +87,18 @@ impl Node {
         }
         let addresses = AddressScheme::new(&format!("1;{}", scopes.scheme())).map_err(other)?;
         let is_new = remembered.scheme.is_empty();
-        let doorkeeper = Arc::new(Doorkeeper {
-            rates: Rates::new(),
-            breaker: Breaker::new(config.store.breaker_failures.get(), config.store.breaker_pause),
-            callers: Arc::new(Callers::new()),
-            store: store.clone(),
-            notes: TaskTracker::new(),
-        });
+        let doorkeeper = Arc::new(Doorkeeper::new(&config, store.clone()));
+        if let Err(error) = doorkeeper.ceiling.measure(&store).await {
+            tracing::warn!(%error, "the store could not be measured; it is tried again");
+        }
         let layer = IdempotencyLayer::with_scheme(store.clone(), addresses, ForLayer(Arc::clone(&scopes)));
         let node = Self {
             relied_on: Arc::new(ArcSwap::from_pointee(settings::relied_on(&config))),
             access: Arc::new(ArcSwap::from_pointee(settings::access(&config.admin))),
-            current: Mutex::new(config.clone()),
+            current: Mutex::new((config.clone(), explained)),
             config,
             store,
+            durability,
             is_new,
             sources,
             salt: remembered.salt,
@@ -122,6 +125,9 @@ impl Node {
     }
 
     fn settings(&self, config: &Config, scopes: Arc<Scopes>) -> Result<Settings, StartError> {
+        let attempts = config.server.attempts_max.get() as usize;
+        let attempts_per_client = config.server.attempts_per_client_max.get() as usize;
+        let attempts_max = descriptors::outgoing(attempts);
         Ok(Settings {
             routes: settings::routes(config).map_err(other)?,
             scopes: Arc::new(ForLayer(scopes)),
@@ -131,20 +137,28 @@ impl Node {
             cors: settings::cors(config),
             fence: self.layer.settings().fence,
             answers_at_hand: ANSWERS_AT_HAND,
+            store_timeout: settings::store_patience(config),
+            attempts_max,
+            attempts_per_client_max: descriptors::part(attempts_per_client, attempts_max, attempts),
+            memory_max: memory::budget(config),
         })
     }
 
     /// Serves clients from that socket.
     pub(super) fn serve(&self, listener: TcpListener, shutdown: Shutdown) -> Result<JoinHandle<()>, StartError> {
-        let service = Numbered::new(self.layer.layer(Forward::new(Arc::clone(&self.upstream))));
+        let service = Numbered::new(self.layer.layer(self.forward()));
         let tls = self.certificate.as_ref().map(Certificate::server_config).transpose()?;
         let options = ListenOptions { relied_on: Arc::clone(&self.relied_on), ..listen_options(&self.config) };
         Ok(tokio::spawn(proxy::serve(listener, tls, options, service, shutdown)))
     }
 
+    fn forward(&self) -> Forward {
+        Forward::new(Arc::clone(&self.upstream), self.config.server.request_id_header.clone())
+    }
+
     /// Starts what is done beside requests.
     pub(super) fn start_background(&self) -> Background {
-        Background::start(&self.layer, &self.config.background, &self.probes)
+        Background::start(&self.layer, &self.config.background, &self.probes, &self.doorkeeper, &self.durability)
     }
 
     /// Serves operators until the token is cancelled.
@@ -152,7 +166,7 @@ impl Node {
         let ending = CancellationToken::new();
         let Some(listener) = listener else { return ending };
         let readiness = Fitness {
-            store: self.store.clone(),
+            store: Arc::clone(&self.durability),
             doorkeeper: Arc::clone(&self.doorkeeper),
             draining: Arc::clone(&self.draining),
         };
@@ -176,15 +190,25 @@ impl Node {
     /// The operator's desk, at this node.
     fn desk(&self) -> Direct {
         let (layer, doorkeeper) = (self.layer.clone(), Arc::clone(&self.doorkeeper));
-        Direct::new(self.store.clone()).with_own_problems(move || {
+        let patience = settings::store_patience(&self.config);
+        let probes = ProbeCount::of(&self.config);
+        Direct::new(self.store.clone()).with_patience(patience).with_probes(probes).with_own_problems(move || {
             let mut problems = Vec::new();
+            if let Some(cause) = doorkeeper.ceiling.full() {
+                problems.push(format!("new keys are refused, known ones go on: {cause}"));
+            }
             if doorkeeper.breaker.is_open() {
                 problems.push("the store failed several times, and this node refuses claims; its log says why".to_owned());
             }
-            if let count @ 1.. = layer.unrecorded() {
-                problems.push(format!(
+            match layer.unrecorded() {
+                0 => {}
+                count if layer.engine().store().has_stopped() => problems.push(format!(
+                    "outcomes that cannot be recorded, because the store has stopped: {count}; restart the node; their keys \
+                     are unknown then until they are reconciled"
+                )),
+                count => problems.push(format!(
                     "answers that wait in this node's memory for the store: {count}; bring it back before you restart the node"
-                ));
+                )),
             }
             problems
         })
@@ -215,7 +239,7 @@ impl Node {
         let prepared = prepare(&new, &explained.settings).map_err(told)?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let scopes = prepared.scopes.with_salt(self.salt);
-        let mut restart = current.needs_restart(&new);
+        let mut restart = current.0.needs_restart(&new);
         if scopes.scheme() != self.scopes.load().scheme() {
             restart.push("scope");
         }
@@ -232,6 +256,7 @@ impl Node {
         if let Some(certificate) = &self.certificate {
             certificate.reload().map_err(|error| vec![error.to_string()])?;
         }
+        logs::set_filter(&new.log.level).map_err(|error| vec![error.to_string()])?;
         self.relied_on.store(Arc::new(settings::relied_on(&new)));
         self.layer.replace(settings);
         self.scopes.store(Arc::clone(&scopes));
@@ -240,15 +265,30 @@ impl Node {
         self.upstream.store(prepared.upstream.load_full());
         self.probes.store(Arc::new(probes));
         self.access.store(Arc::new(settings::access(&new.admin)));
-        *current = new;
-        tracing::info!("the configuration was reloaded");
+        self.doorkeeper.adjust(&new);
+        let changed = config::changes(&current.1, &explained.settings);
+        *current = (new, explained.settings);
+        tracing::info!(changed, "the configuration was reloaded");
         Ok(())
+    }
+
+    /// Says that this node is about to end, and goes on accepting requests for a while: whoever sends them has to hear of it
+    /// first (`server.drain_delay`). Not where a person waits at a terminal; a second signal ends it.
+    pub(super) async fn announce_end(&self, signals: &mut Signals) {
+        self.draining.store(true, Ordering::SeqCst);
+        let delay = self.current.lock().unwrap_or_else(PoisonError::into_inner).0.server.drain_delay;
+        if delay.is_zero() || signals.is_interrupted() {
+            return;
+        }
+        tracing::info!(delay_s = delay.as_secs_f64(), "shutting down: not ready, and still accepting requests");
+        let told_again = async { while signals.next().await != Signal::Abandon {} };
+        // Whichever comes first.
+        let _ = timeout(delay, told_again).await;
     }
 
     /// Stops accepting, finishes and records what runs, within the drain time; a second signal ends it at once.
     pub(super) async fn end(&self, signals: &mut Signals, shutdown: &Shutdown, serving: JoinHandle<()>) -> Ended {
-        self.draining.store(true, Ordering::SeqCst);
-        let drain = self.current.lock().unwrap_or_else(PoisonError::into_inner).server.drain;
+        let drain = self.current.lock().unwrap_or_else(PoisonError::into_inner).0.server.drain;
         tracing::info!(running = self.layer.running(), "ending: finishing what runs");
         shutdown.drain();
         let finish = async {
@@ -261,6 +301,16 @@ impl Node {
         let told_again = async { while signals.next().await != Signal::Abandon {} };
         let ended = tokio::select! {
             ended = timeout(drain, finish) => match ended {
+                Ok(()) if self.layer.unrecorded() > 0 => {
+                    let unrecorded = self.layer.unrecorded();
+                    tracing::error!(
+                        unrecorded,
+                        "shut down without waiting longer: the store has stopped, and the outcomes of these requests could not \
+                         be recorded; after the restart their keys are unknown until they are reconciled, unless a failed write is \
+                         found to be there"
+                    );
+                    Ended::Early
+                }
                 Ok(()) => {
                     tracing::info!("ended: everything that ran is recorded");
                     Ended::Complete
@@ -283,17 +333,23 @@ impl Node {
 
 fn listen_options(config: &Config) -> ListenOptions {
     let server = &config.server;
+    let connections_max = descriptors::incoming(server.connections_max.get() as usize);
     ListenOptions {
-        connections_max: server.connections_max.get() as usize,
+        connections_max,
+        connections_per_client_max: server.connections_per_client_max.get() as usize,
         fields_max: server.header_count_max.get() as usize,
         head_bytes_max: server.header_bytes_max,
         head_time: server.header_timeout,
         body_time: server.body_timeout,
+        body_rate_min: server.body_rate_min.map(Into::into),
         write_time: server.write_timeout,
+        write_rate_min: server.write_rate_min.map(Into::into),
+        tunnel_idle_time: server.tunnel_idle_timeout,
         idle_time: server.keep_alive,
         streams_max: server.h2_streams_max.get(),
         resets_max: server.h2_resets_max.get() as usize,
         trusted_peers: server.trusted_peers.clone(),
+        request_id_header: server.request_id_header.clone(),
         ..ListenOptions::default()
     }
 }

@@ -25,6 +25,8 @@ pub struct Prepared {
     pub(super) probes: Probes,
     /// Without the random bytes of the store.
     pub(super) scopes: Scopes,
+    /// The settings that it was made from.
+    pub(super) settings: Vec<Setting>,
 }
 
 /// Makes all of it, and connects to nothing. `settings` say where each value comes from.
@@ -45,7 +47,7 @@ pub fn prepare(config: &Config, settings: &[Setting]) -> Result<Prepared, Config
     refusals.keep(settings::fingerprint_keys(config).map_err(|error| Refused::of("fingerprint.key", error)));
     match (certificate, upstream, probes, scopes) {
         (Some(certificate), Some(upstream), Some(probes), Some(scopes)) if refusals.problems.is_empty() => {
-            Ok(Prepared { certificate, upstream, probes, scopes })
+            Ok(Prepared { certificate, upstream, probes, scopes, settings: settings.to_vec() })
         }
         _ => Err(ConfigErrors(refusals.problems)),
     }

@@ -1,7 +1,8 @@
 //! The proxy's probe: one GET that tells what became of a request, per route as configured.
 //!
 //! Whatever is not exactly as configured cannot tell: another status, a redirect (which is not followed), an answer that
-//! breaks off, is too large, or whose JSON does not say what it should. When to ask is the library's business.
+//! breaks off, is too large, or whose JSON does not say what it should. A probe whose path cannot be filled in safely
+//! (`probe_path`) is not asked. When to ask is the library's business.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use bytes::Bytes;
 use hapax::http::{ROUTE_LABEL, Routes, outcome_of};
 use hapax::reconcile::{Plan, Probe, Probed};
 use hapax_core::address::Address;
+use hapax_core::canonical_json::{RawValue, canonicalise, raw_values};
 use hapax_core::record::{Body as Recorded, Outcome, Record};
 use http::header::{ACCEPT_ENCODING, HOST, HeaderValue};
 use http::response::Parts;
@@ -18,9 +20,10 @@ use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Limited};
 
 use crate::config::policy::Policy;
-use crate::config::{self, Config, Piece, ProbeAnswer, Sign, Template};
+use crate::config::{self, Config, ProbeAnswer, Sign};
 use crate::proxy::{Body, Failure, Upstream};
 use crate::run::node::upstream_at;
+use crate::run::probe_path::filled;
 use crate::run::{StartError, other};
 
 /// The largest answer of a probe. It is about one request.
@@ -122,7 +125,7 @@ impl RouteProbe {
         match (means(&probe.happened), means(&probe.did_not_happen), means(&probe.declined)) {
             (true, false, false) => Ok(Probed::Happened(Arc::new(self.outcome(head, body)))),
             (false, true, false) => Ok(Probed::DidNotHappen),
-            (false, false, true) => Ok(Probed::Happened(Arc::new(declined(head, body)))),
+            (false, false, true) => Ok(Probed::Happened(Arc::new(self.declined(head, body)))),
             (false, false, false) => Err(format!("status {} and its body say none of what is configured", head.status)),
             _ => Err(format!("status {} and its body say several things at once", head.status)),
         }
@@ -132,56 +135,39 @@ impl RouteProbe {
         match self.probe.answer {
             ProbeAnswer::Probe => outcome_of(head, body),
             ProbeAnswer::ProbeAs(status) => Outcome { status: status.as_u16(), ..outcome_of(head, body) },
-            ProbeAnswer::Stored(status) => {
-                Outcome { status: status.as_u16(), headers: Vec::new(), body: Recorded::Kept(Vec::new()) }
-            }
+            ProbeAnswer::Stored(status) => bare(status.as_u16()),
+        }
+    }
+
+    /// A definite failure must not look like a success to whoever retries. What was asked by the key alone may be about
+    /// somebody else who used it, so that only the status counts.
+    fn declined(&self, head: &Parts, body: &Bytes) -> Outcome {
+        let outcome = if self.probe.is_by_key_alone() { bare(head.status.as_u16()) } else { outcome_of(head, body) };
+        if outcome.status < 400 {
+            Outcome { status: StatusCode::PAYMENT_REQUIRED.as_u16(), ..outcome }
+        } else {
+            outcome
         }
     }
 }
 
-/// A definite failure must not look like a success to whoever retries.
-fn declined(head: &Parts, body: &Bytes) -> Outcome {
-    let outcome = outcome_of(head, body);
-    if outcome.status < 400 { Outcome { status: StatusCode::PAYMENT_REQUIRED.as_u16(), ..outcome } } else { outcome }
+/// A status without a body.
+fn bare(status: u16) -> Outcome {
+    Outcome { status, headers: Vec::new(), body: Recorded::Kept(Vec::new()) }
 }
 
 fn sign_matches(sign: &Sign, status: StatusCode, body: &[u8]) -> bool {
     let says = |condition: &config::Condition| {
-        let document: serde_json::Value = serde_json::from_slice(body).ok()?;
-        let found = match document.pointer(condition.pointer.as_str())? {
-            serde_json::Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        Some(found == condition.equals)
+        let found = raw_values(body, std::slice::from_ref(&condition.pointer)).ok()?.pop()??;
+        Some(match found {
+            RawValue::Container(raw) => {
+                canonicalise(raw.as_bytes()).ok()? == canonicalise(condition.equals.as_bytes()).ok()?
+            }
+            // Numbers as they are spelled: no two of them are taken for one.
+            scalar => scalar.into_text() == condition.equals,
+        })
     };
     sign.statuses.contains(&status) && sign.condition.as_ref().is_none_or(|condition| says(condition).unwrap_or(false))
-}
-
-/// The path with what is known of the record, percent-encoded.
-fn filled(template: &Template, at: &Address, record: &Record) -> Result<String, String> {
-    let mut path = String::new();
-    for piece in template.pieces() {
-        match piece {
-            Piece::Literal(text) => path.push_str(text),
-            Piece::Key => encode(&mut path, at.key().as_str()),
-            Piece::Scope => encode(&mut path, at.scope().as_str()),
-            Piece::Label(name) => {
-                let label = record.labels.iter().find(|label| label.name == *name);
-                let label = label.ok_or_else(|| format!("the record has no label `{name}`, which the probe needs"))?;
-                encode(&mut path, &label.value);
-            }
-        }
-    }
-    Ok(path)
-}
-
-fn encode(path: &mut String, text: &str) {
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => path.push(char::from(byte)),
-            other => path.push_str(&format!("%{other:02X}")),
-        }
-    }
 }
 
 /// The probes as the last reload left them.
@@ -202,5 +188,41 @@ impl Probe for Current {
         let Some(probe) = probes.of(record) else { return Probed::CannotTell("the route has no probe".to_owned()) };
         let upstream = probes.upstream.load_full();
         probe.ask(&upstream, at, record).await.unwrap_or_else(Probed::CannotTell)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hapax_core::canonical_json::Pointer;
+
+    use super::*;
+
+    fn means(condition: &str, body: &str) -> bool {
+        let (pointer, equals) = condition.split_once('=').unwrap();
+        let condition = config::Condition { pointer: Pointer::new(pointer).unwrap(), equals: equals.to_owned() };
+        let sign = Sign { statuses: vec![StatusCode::OK], condition: Some(condition) };
+        sign_matches(&sign, StatusCode::OK, body.as_bytes())
+    }
+
+    #[test]
+    fn a_condition_takes_no_number_for_another() {
+        for number in ["18446744073709551616", "100000000000000000000123", "0.10", "1e2", "-0"] {
+            assert!(means(&format!("/n={number}"), &format!("{{\"n\": {number} }}")), "{number}");
+        }
+        assert!(!means("/n=18446744073709551616", r#"{"n":18446744073709551617}"#));
+        assert!(!means("/n=1.8446744073709552e19", r#"{"n":18446744073709551616}"#));
+        assert!(!means("/ids=[18446744073709551616]", r#"{"ids":[18446744073709551617]}"#));
+        assert!(means("/ids=[18446744073709551616]", r#"{"ids":[ 18446744073709551616 ]}"#));
+    }
+
+    #[test]
+    fn a_condition_is_a_text_as_it_is_and_anything_else_as_json() {
+        assert!(means("/status=succeeded", r#"{"status":"succ\u0065eded"}"#));
+        assert!(means("/data=[]", r#"{"data":[ ]}"#) && !means("/data=[]", r#"{"data":[{}]}"#));
+        assert!(means("/paid=true", r#"{"paid":true}"#) && !means("/paid=true", r#"{"paid":false}"#));
+        assert!(means("/error=null", r#"{"error":null}"#) && !means("/error=null", "{}"));
+        assert!(means("/data/0/a=1", r#"{"data":[{"a":1}]}"#));
+        assert!(!means("/a=1", r#"{"a":1,"a":1}"#), "parsers disagree on which one counts");
+        assert!(!means("/a=1", r#"{"a":1}<html>"#), "the whole answer must be JSON");
     }
 }

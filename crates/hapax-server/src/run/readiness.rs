@@ -1,19 +1,19 @@
-//! Whether this process is fit to take requests: its store, the store's clock, the breaker, and whether it is ending.
+//! Whether this process is fit to take requests: its store, the store's clock, the breaker, descriptors, and whether it is
+//! ending.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hapax_core::store::Store;
-
 use crate::abuse::breaker::Breaker;
 use crate::admin::{Check, Readiness};
+use crate::descriptors;
+use crate::run::durability::{Watched, level};
 use crate::run::guard::Doorkeeper;
-use crate::run::store::AnyStore;
 
 /// What is looked at.
 #[derive(Clone, Debug)]
 pub(super) struct Fitness {
-    pub(super) store: AnyStore,
+    pub(super) store: Arc<Watched>,
     pub(super) doorkeeper: Arc<Doorkeeper>,
     pub(super) draining: Arc<AtomicBool>,
 }
@@ -23,7 +23,10 @@ impl Readiness for Fitness {
         let mut checks = Vec::new();
         match self.store.health().await {
             Ok(health) => {
-                checks.push(Check::passed("store", format!("{}, {:?}", self.store.name(), health.durability)));
+                checks.push(Check::passed(
+                    "store",
+                    format!("{}, durability {}", self.store.name(), level(health.durability)),
+                ));
                 checks.push(match (health.clock.paused, health.clock.stepped_by_ms) {
                     (true, by) => Check::failed("clock", format!("stepped by {by} ms; lapse and expiry pause")),
                     (false, 0) => Check::passed("clock", "steady"),
@@ -33,6 +36,12 @@ impl Readiness for Fitness {
             Err(error) => checks.push(Check::failed("store", error.to_string())),
         }
         checks.push(breaker(&self.doorkeeper.breaker));
+        checks.push(match descriptors::is_missing() {
+            true => {
+                Check::failed("descriptors", "no file descriptor was left a moment ago; raise the limit (ulimit -n)")
+            }
+            false => Check::passed("descriptors", "there are some"),
+        });
         checks.push(match self.draining.load(Ordering::SeqCst) {
             true => Check::failed("draining", "ending: what runs is being finished"),
             false => Check::passed("draining", "no"),

@@ -84,8 +84,8 @@ impl Wanted for ForLayer {
         Box::pin(async move {
             match self.0.may_replay(parts, caller).await {
                 Ok(()) => Ok(true),
-                Err(Refusal::Unavailable { detail }) => Err(NoScope::Unavailable(detail)),
-                Err(_) => Ok(false),
+                Err(refusal @ (Refusal::Unavailable { .. } | Refusal::Unauthorized { .. })) => Err(no_scope(refusal)),
+                Err(Refusal::Missing { .. } | Refusal::Invalid { .. }) => Ok(false),
             }
         })
     }
@@ -94,6 +94,9 @@ impl Wanted for ForLayer {
 fn no_scope(refusal: Refusal) -> NoScope {
     match refusal {
         Refusal::Missing { detail } | Refusal::Invalid { detail } => NoScope::Missing(detail),
+        Refusal::Unauthorized { detail, challenge } => {
+            NoScope::Unauthorized { challenge: challenge.value().clone(), detail }
+        }
         Refusal::Unavailable { detail } => NoScope::Unavailable(detail),
     }
 }

@@ -1,4 +1,5 @@
-//! What every request passes first: it gets a number, which stands in every refusal and in the logs.
+//! What every request passes first: it has an id, which stands in every refusal and in the logs. The listener gives it one;
+//! what comes another way gets it here.
 
 use std::task::{Context, Poll};
 
@@ -29,7 +30,9 @@ impl<S: Service<Request<B>>, B> Service<Request<B>> for Numbered<S> {
     }
 
     fn call(&mut self, mut request: Request<B>) -> S::Future {
-        request.extensions_mut().insert(hapax::http::RequestId(logs::RequestId::next().text()));
+        if request.extensions().get::<hapax::http::RequestId>().is_none() {
+            request.extensions_mut().insert(hapax::http::RequestId(logs::RequestId::next().text()));
+        }
         self.inner.call(request)
     }
 }

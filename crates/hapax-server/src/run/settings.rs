@@ -1,5 +1,7 @@
 //! From the configuration to what the layer wants: routes, scopes, keys of fingerprints.
 
+use std::time::Duration;
+
 use hapax::http::{
     Cors, InFlight, KeyFormat, KeyPer, KeyRules, KeySyntax, LabelSource, Mode, RequestAge, Route, Routes, Then,
 };
@@ -10,6 +12,14 @@ use crate::admin::{Access, Role};
 use crate::config::policy::{self, Policy};
 use crate::config::{self, Config, ScopeKind};
 use crate::run::{StartError, other};
+
+/// The store's own limit comes first, so that its answer, that nothing was written, still arrives.
+const STORE_GRACE: Duration = Duration::from_millis(500);
+
+/// How long anybody waits for the store at one time, whatever it takes there.
+pub(super) fn store_patience(config: &Config) -> Duration {
+    config.store.timeout + STORE_GRACE
+}
 
 /// What every route says.
 pub(crate) fn routes(config: &Config) -> Result<Routes, StartError> {
@@ -39,6 +49,8 @@ fn route(policy: &Policy, config: &Config) -> Result<Route, StartError> {
     route.answer_bytes_max = policy.answer_bytes_max;
     route.keep_cookies = policy.keep_cookies;
     route.not_stored.clone_from(&policy.not_stored);
+    // Attempts count from 1 again after that, so whatever is still under way from before must be gone by then.
+    route.not_stored_retention = policy.not_stored_retention.map(|keep| keep.max(policy.settle_after));
     route.request_age = request_age(policy);
     route.replay_check = policy.replay_check == policy::ReplayCheck::Ask;
     route.new_keys_per_second = policy.new_keys_per_second.map(Into::into);
@@ -106,6 +118,7 @@ pub(super) fn fingerprint_keys(config: &Config) -> Result<Vec<HmacKey>, InvalidR
 /// The fields on which keys, callers and comparisons rest: a client must not have them removed on the way here.
 pub(super) fn relied_on(config: &Config) -> Vec<HeaderName> {
     let mut names = config.keys.headers.clone();
+    names.push(config.server.request_id_header.clone());
     for kind in &config.scope.kinds {
         match kind {
             ScopeKind::CredentialHeader(name) | ScopeKind::Header(name) => names.push(name.clone()),

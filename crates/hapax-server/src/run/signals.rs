@@ -1,6 +1,7 @@
 //! What the operating system asks of the process.
 //!
-//! SIGTERM or SIGINT once means: finish what runs, then end. A second one means: end now, and leave the leases to lapse.
+//! SIGTERM or SIGINT once means: finish what runs, then end. A second one means: end now, and leave the leases to lapse; while
+//! requests are still accepted after a SIGTERM (`server.drain_delay`), it ends that first.
 //! SIGHUP means: read the configuration again. What each of them takes is decided by whoever asks for the next one.
 
 use std::io;
@@ -25,6 +26,7 @@ pub struct Signals {
     interrupt: Stream,
     hangup: Stream,
     draining: bool,
+    interrupted: bool,
 }
 
 impl Signals {
@@ -39,6 +41,7 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
             draining: false,
+            interrupted: false,
         })
     }
 
@@ -48,9 +51,18 @@ impl Signals {
         tokio::select! {
             biased;
             _ = self.terminate.recv() => self.end(),
-            _ = self.interrupt.recv() => self.end(),
+            _ = self.interrupt.recv() => {
+                self.interrupted = true;
+                self.end()
+            }
             _ = self.hangup.recv() => Signal::Reload,
         }
+    }
+
+    /// Whether a person has asked for the end, at a terminal (SIGINT): nobody is to wait for a load balancer then.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        self.interrupted
     }
 
     fn end(&mut self) -> Signal {

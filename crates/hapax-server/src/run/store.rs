@@ -25,6 +25,26 @@ pub enum AnyStore {
     Postgres(Postgres),
 }
 
+/// What a store takes, and what is left for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Records.
+    pub rows: Option<u64>,
+    /// Bytes.
+    pub bytes: Option<u64>,
+    /// The disk it is on.
+    pub disk: Option<Disk>,
+}
+
+/// A disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// Bytes left.
+    pub free: u64,
+    /// Bytes in all.
+    pub size: u64,
+}
+
 impl AnyStore {
     /// Opens the store that the configuration names.
     ///
@@ -51,9 +71,13 @@ impl AnyStore {
                 let options = if make { options } else { options.with_existing().with_guest() };
                 // Opening reads and may migrate: not on a thread that serves requests.
                 let opened = tokio::task::spawn_blocking(move || Sqlite::open(&options)).await;
-                opened
-                    .map_err(|_| StoreError::new("open", ErrorKind::Unavailable, "opening was interrupted"))?
-                    .map(Self::Sqlite)
+                let store = opened
+                    .map_err(|_| StoreError::new("open", ErrorKind::Unavailable, "opening was interrupted"))??;
+                // Once it is known to be a store: another application's file is refused as that.
+                if make {
+                    check_private(path)?;
+                }
+                Ok(Self::Sqlite(store))
             }
             Backend::Postgres { url, .. } => open_postgres(config, url.expose(), make).await.map(Self::Postgres),
         }
@@ -66,6 +90,35 @@ impl AnyStore {
         }
     }
 
+    /// What it takes and what is left for it, as far as it can say so cheaply. There are never more rows than it says.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    pub async fn room(&self) -> Result<Room, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(Room { rows: Some(store.count()), ..Room::default() }),
+            Self::Sqlite(store) => {
+                let measured = store.measure().await?;
+                let disk = Disk { free: measured.disk_free, size: measured.disk_size };
+                Ok(Room { rows: Some(store.about_count().await?), bytes: Some(measured.bytes), disk: Some(disk) })
+            }
+            Self::Postgres(store) => {
+                Ok(Room { rows: store.about_count().await?, bytes: Some(store.bytes().await?), disk: None })
+            }
+        }
+    }
+
+    /// How many rows there are exactly, up to `most`, where [`AnyStore::room`] says too many: it reads an index for that.
+    ///
+    /// # Errors
+    /// If it cannot be asked.
+    pub async fn exact_count(&self, most: u64) -> Result<Option<u64>, StoreError> {
+        match self {
+            Self::Sqlite(store) => store.count_up_to(most).await.map(Some),
+            Self::Memory(_) | Self::Postgres(_) => Ok(None),
+        }
+    }
+
     /// Its name in metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -75,17 +128,13 @@ impl AnyStore {
             Self::Postgres(_) => "postgres",
         }
     }
+}
 
-    /// What an acknowledged write survives, in a word and for people.
-    #[must_use]
-    pub fn durability(&self) -> (&'static str, &'static str) {
-        match self {
-            Self::Memory(_) => ("none", "nothing survives a restart"),
-            Self::Sqlite(_) => ("strict", "every write is on the disk before it is acknowledged"),
-            Self::Postgres(_) => {
-                ("strict", "every write is in the server's log, on its disk, before it is acknowledged")
-            }
-        }
+/// Refuses a file that anyone on this machine can read or change: it holds recorded answers.
+fn check_private(path: &std::path::Path) -> Result<(), StoreError> {
+    match config::exposed_store(path) {
+        Some(why) => Err(StoreError::new("open", ErrorKind::Unsuitable, why)),
+        None => Ok(()),
     }
 }
 
@@ -156,6 +205,10 @@ impl Store for AnyStore {
 
     async fn health(&self) -> Result<Health, StoreError> {
         each_boxed!(self, store => store.health())
+    }
+
+    fn has_stopped(&self) -> bool {
+        each!(self, store => store.has_stopped())
     }
 }
 

@@ -1,8 +1,8 @@
 //! The kind `ask`: an authentication endpoint says who calls.
 //!
 //! hapax sends it a GET with the credentials of the request and with `X-Original-Method` and `X-Original-Uri`; it
-//! answers 2xx and names the tenant in a header, or 401 or 403. Anything else counts as no answer, and without
-//! an answer nothing is forwarded. How the answer becomes a scope is left to others.
+//! answers 2xx and names the tenant in a header, or 401 (with a `WWW-Authenticate` that is passed on) or 403. Anything else
+//! counts as no answer, and without an answer nothing is forwarded. How the answer becomes a scope is left to others.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,6 +14,8 @@ use hapax_core::clock::Clock;
 use http::header::{self, AUTHORIZATION, COOKIE, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 
+use super::advice;
+use super::challenge::Challenge;
 use super::fetch::{Fetch, FetchError, Fetched, Limits, without_query};
 use super::field::{Unread, one_header};
 use super::part::{Part, digest};
@@ -166,13 +168,26 @@ impl Ask {
         let answer = self.fetch.get(self.question(parts)?).await.map_err(|failed| no_answer(&failed))?;
         match answer.status.as_u16() {
             200..=299 => Ok(answer),
-            401 | 403 => {
-                Err(Refusal::invalid("the authentication endpoint does not accept these credentials; send valid ones"))
+            401 => Err(self.unauthorized(parts, &answer.headers)),
+            403 => {
+                Err(Refusal::invalid("the authentication endpoint does not let this caller in; ask who grants access"))
             }
             status => Err(Refusal::unavailable(format!(
                 "the authentication endpoint answered {status}, which says neither yes nor no; try again later"
             ))),
         }
+    }
+
+    /// What the endpoint asks for, where it says so.
+    fn unauthorized(&self, parts: &Parts, answer: &HeaderMap) -> Refusal {
+        let has_credentials = self.passed_on.iter().any(|name| parts.headers.contains_key(name));
+        let (detail, usual) = if has_credentials {
+            let detail = "the authentication endpoint does not accept these credentials; send valid ones";
+            (detail, Challenge::invalid_token(detail))
+        } else {
+            ("the request has no credentials; send those that this API asks for", Challenge::bearer())
+        };
+        Refusal::unauthorized(Challenge::of_answer(answer).unwrap_or(usual), detail)
     }
 
     fn question(&self, parts: &Parts) -> Result<HeaderMap, Refusal> {
@@ -225,7 +240,7 @@ impl Ask {
 
     /// Who was turned away is no longer let in by what was remembered.
     fn forget(&self, caller: Option<&str>, refusal: &Refusal) {
-        if let (Some(caller), Refusal::Invalid { .. }) = (caller, refusal) {
+        if let (Some(caller), Refusal::Invalid { .. } | Refusal::Unauthorized { .. }) = (caller, refusal) {
             self.remembered.lock().unwrap_or_else(PoisonError::into_inner).remove(caller);
         }
     }
@@ -236,18 +251,12 @@ impl Ask {
 }
 
 fn tenant_in<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<&'a [u8], Refusal> {
-    let unfit = |cause: &str| {
-        Refusal::unavailable(format!("the answer of the authentication endpoint {cause}; its operator must correct it"))
-    };
-    let value = one_header(headers, name).map_err(|_| unfit("does not name exactly one tenant"))?;
-    let text = str::from_utf8(value).map_err(|_| unfit("names a tenant that is not UTF-8"))?;
-    if text.chars().any(char::is_control) {
-        return Err(unfit("names a tenant with control characters"));
-    }
-    if text.chars().count() > TENANT_CHARS_MAX {
-        return Err(unfit("names a tenant of more than 250 characters"));
-    }
-    Ok(value)
+    let is_sound = |text: &str| !text.chars().any(char::is_control) && text.chars().count() <= TENANT_CHARS_MAX;
+    let value = one_header(headers, name).ok();
+    value.filter(|value| str::from_utf8(value).is_ok_and(is_sound)).ok_or_else(|| {
+        advice::UNFIT_TENANT.log();
+        Refusal::unavailable("the answer of the authentication endpoint cannot be used; try again later")
+    })
 }
 
 fn no_answer(failed: &FetchError) -> Refusal {

@@ -16,6 +16,8 @@ use jsonwebtoken::crypto::verify;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use super::advice;
+use super::challenge::Challenge;
 use super::credential::bearer;
 use super::fetch::without_query;
 use super::field::{HeaderOrCookie, Unread};
@@ -172,29 +174,30 @@ impl Jwt {
         let token = match &self.options.from {
             None => bearer(headers)?,
             Some(from) => from.read(headers).map_err(|unread| match unread {
-                Unread::Absent => Refusal::missing(unread.detail(&from.name())),
-                _ => Refusal::invalid(unread.detail(&from.name())),
+                Unread::Absent | Unread::Empty => {
+                    Refusal::unauthorized(Challenge::bearer(), unread.detail(&from.name()))
+                }
+                Unread::Repeated | Unread::Padded => Refusal::invalid(unread.detail(&from.name())),
             })?,
         };
         match token.len() {
             0..=TOKEN_BYTES_MAX => Ok(token),
-            _ => Err(Refusal::invalid("the token is over 16 KiB; send a shorter one")),
+            _ => Err(Refusal::invalid_token("the token is over 16 KiB; send a shorter one")),
         }
     }
 
     fn accepted_header(&self, token: &[u8]) -> Result<Claimed, Refusal> {
         let header = claimed(token).filter(|_| is_signed(token)).ok_or_else(|| {
-            Refusal::invalid(
-                "the credential is not a signed JSON Web Token; send one, or configure scope = \"credential\"",
-            )
+            advice::NOT_A_TOKEN.log();
+            Refusal::invalid_token("the credential is not a signed JSON Web Token; send one")
         })?;
         if header.crit.is_some() {
-            return Err(Refusal::invalid("the token has extensions that are not known; send one without `crit`"));
+            return Err(Refusal::invalid_token("the token has extensions that are not known; send one without `crit`"));
         }
         let accepted = |algorithm: &JwtAlgorithm| header.alg.as_str() == Some(algorithm.name());
         if !self.options.algorithms.iter().any(accepted) {
             let names: Vec<&str> = self.options.algorithms.iter().map(|algorithm| algorithm.name()).collect();
-            return Err(Refusal::invalid(format!(
+            return Err(Refusal::invalid_token(format!(
                 "the token is signed in a way that is not accepted; send one signed with {}",
                 names.join(" or ")
             )));
@@ -206,16 +209,18 @@ impl Jwt {
         let now_s = Duration::from_millis(self.clock.read().wall_ms).as_secs_f64();
         let leeway_s = self.options.leeway.as_secs_f64();
         match claims.get("exp").and_then(Value::as_f64) {
-            None => return Err(Refusal::invalid("the token does not say when it expires; send one with `exp`")),
+            None => return Err(Refusal::invalid_token("the token does not say when it expires; send one with `exp`")),
             Some(exp) if exp + leeway_s <= now_s => {
-                return Err(Refusal::invalid("the token has expired; get a new one and retry with the same key"));
+                return Err(Refusal::invalid_token("the token has expired; get a new one and retry with the same key"));
             }
             Some(_) => {}
         }
         match claims.get("nbf").map(Value::as_f64) {
-            Some(None) => Err(Refusal::invalid("`nbf` of the token is not a number; send one with a valid `nbf`")),
+            Some(None) => {
+                Err(Refusal::invalid_token("`nbf` of the token is not a number; send one with a valid `nbf`"))
+            }
             Some(Some(nbf)) if nbf > now_s + leeway_s => {
-                Err(Refusal::invalid("the token is not valid yet; retry when it is"))
+                Err(Refusal::invalid_token("the token is not valid yet; retry when it is"))
             }
             _ => Ok(()),
         }
@@ -226,7 +231,12 @@ impl Jwt {
         match claims.get("iss") {
             None if accepted.is_empty() => Ok(None),
             Some(Value::String(issuer)) if accepted.is_empty() || accepted.contains(issuer) => Ok(Some(issuer)),
-            _ => Err(Refusal::invalid("the token is not of an accepted issuer; send one of a configured `issuer`")),
+            _ => {
+                advice::OTHER_ISSUER.log();
+                Err(Refusal::invalid_token(
+                    "the token is not of an accepted issuer; get one from the issuer of this API",
+                ))
+            }
         }
     }
 
@@ -241,23 +251,27 @@ impl Jwt {
         match fits {
             true => Ok(()),
             false => {
-                Err(Refusal::invalid("the token is meant for somebody else; send one for a configured `audience`"))
+                advice::OTHER_AUDIENCE.log();
+                Err(Refusal::invalid_token("the token is meant for somebody else; get one for this API"))
             }
         }
     }
 
     fn claim_refused(&self, cause: &str) -> Refusal {
-        Refusal::invalid(format!("the claim `{}` of the token {cause}; send a token that has it", self.options.claim))
+        Refusal::invalid_token(format!(
+            "the claim `{}` of the token {cause}; send a token that has it",
+            self.options.claim
+        ))
     }
 }
 
 /// The claims, if one of the keys has signed them. Times, issuer and audience are checked by [`Jwt`], against a clock
 /// that can be passed in.
 fn verified(token: &[u8], header: &Claimed, keys: &[VerifyingKey]) -> Result<Map<String, Value>, Refusal> {
-    let bad_signature = || Refusal::invalid("the signature of the token does not fit; send the token unchanged");
+    let bad_signature = || Refusal::invalid_token("the signature of the token does not fit; send the token unchanged");
     let mut fitting = keys.iter().filter(|key| key.fits(header)).peekable();
     if fitting.peek().is_none() {
-        return Err(Refusal::invalid("the token is signed with a key that is not known; get a new token"));
+        return Err(Refusal::invalid_token("the token is signed with a key that is not known; get a new token"));
     }
     let signed = str::from_utf8(token).ok().and_then(|token| token.rsplit_once('.'));
     let (message, signature) = signed.ok_or_else(bad_signature)?;
@@ -268,7 +282,7 @@ fn verified(token: &[u8], header: &Claimed, keys: &[VerifyingKey]) -> Result<Map
     let payload = message.split_once('.').and_then(|(_, payload)| decoded(payload.as_bytes()));
     payload
         .and_then(|payload| serde_json::from_slice(&payload).ok())
-        .ok_or_else(|| Refusal::invalid("the token holds no claims; send one that does"))
+        .ok_or_else(|| Refusal::invalid_token("the token holds no claims; send one that does"))
 }
 
 fn check(options: &JwtOptions) -> Result<(), ScopeConfigError> {

@@ -2,7 +2,7 @@
 //!
 //! [`Kind`] lists the ways to tell callers apart; they compose, and each contributes a part. A scope never comes from the
 //! body, and there is no default that callers would share unawares: where the caller cannot be told, the request
-//! is refused ([`Refusal`]) with the kinds that would fit. `docs/scopes.md` has the table.
+//! is refused ([`Refusal`]), and the log says which kinds would fit. `docs/scopes.md` has the table.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -12,6 +12,8 @@
 //! | `jwt`, `jwt_keys`, `jwks_url`, `token_shape` | a claim of a verified token |
 //! | `ask` | an authentication endpoint says who calls |
 //! | `fetch` | the HTTP client of the last two |
+//! | `challenge` | what a 401 asks for |
+//! | `advice` | what an operator should configure, for the log |
 //!
 //! ```
 //! use hapax_server::scope::{Kind, ScopeOptions, Scopes};
@@ -27,7 +29,9 @@
 //!
 //! This module leaves to the layer what status a refusal gets, and to the configuration how options are written.
 
+mod advice;
 mod ask;
+mod challenge;
 mod credential;
 mod fetch;
 mod field;
@@ -48,6 +52,7 @@ use http::request::Parts;
 use sha2::{Digest, Sha256};
 
 pub use ask::{AskOptions, TENANT_CHARS_MAX};
+pub use challenge::Challenge;
 pub use field::HeaderOrCookie;
 pub use jwt::{JwtKeys, JwtOptions};
 pub use jwt_keys::JwtAlgorithm;
@@ -57,6 +62,7 @@ pub(crate) use ask::USUAL_TENANT_HEADER;
 use ask::{Ask, Freshness};
 use field::{Unread, one_header};
 use jwt::Jwt;
+pub(crate) use part::is_digest;
 use part::{Part, Salt};
 
 /// More kinds than any caller has names.

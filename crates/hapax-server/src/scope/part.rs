@@ -72,6 +72,11 @@ pub(super) fn scope_of(salt: Option<&Salt>, parts: &[Part]) -> Result<Scope, hap
     }
 }
 
+/// Whether a scope is a digest: nobody but hapax knows what it stands for. The prefix of a readable one is another.
+pub(crate) fn is_digest(scope: &Scope) -> bool {
+    scope.as_str().starts_with("c:") || scope.as_str().starts_with("m:")
+}
+
 /// The digest of the parts, as 32 hex characters.
 pub(super) fn digest(salt: Option<&Salt>, parts: &[Part]) -> String {
     let mut hash = Sha256::new();

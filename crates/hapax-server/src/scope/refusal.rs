@@ -1,9 +1,12 @@
 //! Why a request has no scope, and why a configuration of scopes cannot work.
 //!
 //! Every text has one cause and one next step. None holds anything a caller sent: a value without a known scheme in
-//! front may be a secret. What status a refusal becomes is left to the layer.
+//! front may be a secret. A refusal speaks to the client, who cannot change the configuration: what its operator should
+//! configure is logged (`advice`). What status a refusal becomes is left to the layer.
 
 use std::path::PathBuf;
+
+use super::challenge::Challenge;
 
 /// Why it cannot be said whose key it is. Nothing is forwarded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,6 +23,14 @@ pub enum Refusal {
         /// One cause and one next step.
         detail: String,
     },
+    /// Credentials are missing, have expired or are not valid: other ones would do.
+    #[error("{detail}")]
+    Unauthorized {
+        /// One cause and one next step.
+        detail: String,
+        /// The value of `WWW-Authenticate`.
+        challenge: Challenge,
+    },
     /// Who calls cannot be found out at the moment.
     #[error("{detail}")]
     Unavailable {
@@ -32,8 +43,10 @@ impl Refusal {
     /// The cause and the next step.
     #[must_use]
     pub fn detail(&self) -> &str {
-        let (Self::Missing { detail } | Self::Invalid { detail } | Self::Unavailable { detail }) = self;
-        detail
+        match self {
+            Self::Missing { detail } | Self::Invalid { detail } | Self::Unavailable { detail } => detail,
+            Self::Unauthorized { detail, .. } => detail,
+        }
     }
 
     pub(super) fn missing(detail: impl Into<String>) -> Self {
@@ -42,6 +55,16 @@ impl Refusal {
 
     pub(super) fn invalid(detail: impl Into<String>) -> Self {
         Self::Invalid { detail: detail.into() }
+    }
+
+    pub(super) fn unauthorized(challenge: Challenge, detail: impl Into<String>) -> Self {
+        Self::Unauthorized { detail: detail.into(), challenge }
+    }
+
+    /// A token that was sent and is not accepted.
+    pub(super) fn invalid_token(detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        Self::unauthorized(Challenge::invalid_token(&detail), detail)
     }
 
     pub(super) fn unavailable(detail: impl Into<String>) -> Self {

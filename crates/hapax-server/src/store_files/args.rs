@@ -15,6 +15,8 @@ pub enum StoreCommand {
     Backup(BackupArgs),
     /// Put a backup into the place of an SQLite store that nobody uses
     Restore(RestoreArgs),
+    /// Take over from an old file what the store lacks since a restore
+    Recover(RecoverArgs),
     /// Show, raise or lift the fence over what a restore may have lost
     Fence(FenceArgs),
 }
@@ -71,6 +73,26 @@ pub struct RestoreArgs {
     /// Why, for the audit log
     #[arg(long, value_name = "TEXT", default_value = "restored from a backup", hide_default_value = true)]
     pub reason: String,
+    /// Who acts.
+    #[command(flatten)]
+    pub actor: Actor,
+    /// Which store.
+    #[command(flatten)]
+    pub store: StoreFlags,
+}
+
+/// The flags of `hapax store recover`.
+#[derive(Clone, Debug, Args)]
+pub struct RecoverArgs {
+    /// The file that the restore kept (`….before-restore-…`)
+    #[arg(value_name = "FILE")]
+    pub from: PathBuf,
+    /// Take it over; without this, only say what would be
+    #[arg(long, requires = "reason")]
+    pub apply: bool,
+    /// Why, for the audit log
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
     /// Who acts.
     #[command(flatten)]
     pub actor: Actor,

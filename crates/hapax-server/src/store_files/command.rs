@@ -2,7 +2,7 @@
 
 use super::StoreFileError;
 use super::args::StoreCommand;
-use super::{backup, fence, restore};
+use super::{backup, fence, recover, restore};
 
 /// Does it, and returns what to print.
 ///
@@ -12,6 +12,7 @@ pub async fn run(command: &StoreCommand, environment: Vec<(String, String)>) -> 
     match command {
         StoreCommand::Backup(args) => backup::run(args, environment),
         StoreCommand::Restore(args) => restore::run(args, environment).await,
+        StoreCommand::Recover(args) => recover::run(args, environment).await,
         StoreCommand::Fence(args) => fence::run(args, environment).await,
     }
 }

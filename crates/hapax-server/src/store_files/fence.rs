@@ -19,6 +19,7 @@ use hapax_core::transition::{Event, decide};
 use super::StoreFileError;
 use super::args::FenceArgs;
 use super::open;
+use super::unprobed::ProbeCount;
 use crate::config::{self, Config};
 use crate::desk::moment;
 use crate::operate::{who, without_token};
@@ -32,7 +33,9 @@ pub(super) struct Raised {
 
 /// Shows, raises or lifts.
 pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) -> Result<String, StoreFileError> {
-    let config = config::load(&args.store.sources(without_token(environment.clone())))?;
+    // For how long a fence must stand, and which routes have a probe. To look at one, or to lift it, the store says enough.
+    let loaded = config::load(&args.store.sources(without_token(environment.clone())));
+    let config = if args.raise { Some(loaded?) } else { loaded.ok() };
     let who = who(&args.actor, &environment);
     let store = open::existing(&args.store, environment).await?;
     let now = time_of(&store).await?;
@@ -40,14 +43,14 @@ pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) ->
     if (args.raise || args.lift) && reason.trim().is_empty() {
         return Err(StoreFileError::Usage("`--reason` is empty; say why in a sentence".to_owned()));
     }
-    if args.raise {
+    if let Some(config) = config.as_ref().filter(|_| args.raise) {
         let since = args.since.as_deref().and_then(moment::read).ok_or_else(no_time)?;
         if since > now {
             return Err(StoreFileError::Usage("`--since` has not come yet; give the time of the backup".to_owned()));
         }
         let note = note(&who, "raise-fence", reason, "");
-        let raised = raise(&store, since, longest_retention(&config), &note).await?;
-        return Ok(format!("{}{}", shown(&raised.fence), suspected(&raised)));
+        let raised = raise(&store, since, longest_retention(config), &note).await?;
+        return Ok(format!("{}{}", shown(&raised.fence, Some(config)), suspected(&raised)));
     }
     if args.lift {
         let Some(standing) = fence::standing(&store).await? else {
@@ -62,7 +65,7 @@ pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) ->
         );
     }
     let standing = fence::standing(&store).await?;
-    Ok(standing.map_or_else(|| "No fence stands.\n".to_owned(), |fence| shown(&fence)))
+    Ok(standing.map_or_else(|| "No fence stands.\n".to_owned(), |fence| shown(&fence, config.as_ref())))
 }
 
 /// Raises a fence over everything claimed since then, and takes back what stood to be run. Each change is kept with its note.
@@ -159,16 +162,41 @@ fn detail(fence: &Fence) -> String {
     format!("lost since {}, until {}", moment::text(fence.lost_since), moment::text(fence.until))
 }
 
-pub(super) fn shown(fence: &Fence) -> String {
+/// What a fence means, in the words of those who will be called about it.
+pub(super) fn shown(fence: &Fence, config: Option<&Config>) -> String {
     let Fence { lost_since, restored_at, until } = fence;
+    let number = |count: usize| config.map_or_else(|| "not known".to_owned(), |_| count.to_string());
+    let ProbeCount { with, without } = config.map_or(ProbeCount { with: 0, without: 0 }, ProbeCount::of);
+    let (with, without) = (number(with), number(without));
+    let source = match config.and_then(|config| config.file.as_ref()) {
+        Some(file) => file.display().to_string(),
+        None => "no configuration file was read; name the nodes' with --config".to_owned(),
+    };
     format!(
-        "A fence stands: what was claimed from {} to {} may be lost.\n\
-         A key that could be one of those starts as unknown and is probed, or resolved by a person, before anything runs.\n\
-         It falls by itself at {}; lift it earlier with hapax store fence --lift --reason TEXT.\n",
-        moment::text(*lost_since),
-        moment::text(*restored_at),
-        moment::text(*until),
+        "A fence stands: what was claimed from {lost} to {back} may be lost.\n\
+         Every new key gets 409 outcome-unknown for up to {lasts}, until {end}: it may have run in the lost time. Only a \
+         UUIDv7 made a minute after {back} or later runs at once.\n\
+         Routes with a probe: {with}. The probe finds out, and the client's next retry is answered or runs.\n\
+         Routes without a probe: {without}. A person must decide every such key: hapax keys list --state unknown, hapax keys resolve.\n\
+         (Routes as in {source}.)\n\
+         hapax status needs attention meanwhile.\n\
+         It falls by itself at {end}; lift it earlier with hapax store fence --lift --reason TEXT.\n",
+        lost = moment::text(*lost_since),
+        back = moment::text(*restored_at),
+        end = moment::text(*until),
+        lasts = length(restored_at.ms_until(*until)),
     )
+}
+
+/// Days, or hours, or minutes: whichever is a number that people can use.
+fn length(ms: u64) -> String {
+    const UNITS: [(u64, &str); 3] = [(86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute")];
+    let (count, unit) = UNITS
+        .into_iter()
+        .map(|(size, unit)| (ms.div_ceil(size), size, unit))
+        .find(|(count, size, _)| *count >= 2 || ms >= *size)
+        .map_or((1, "minute"), |(count, _, unit)| (count, unit));
+    format!("{count} {unit}{}", if count == 1 { "" } else { "s" })
 }
 
 pub(super) fn suspected(raised: &Raised) -> String {

@@ -5,15 +5,19 @@
 //! | [`args`] | the flags |
 //! | `open` | the store that the flags and the configuration name, if it is there |
 //! | `backup`, `restore` | the commands for SQLite |
-//! | `fence` | the command for every store |
+//! | `recover`, `old_record` | what the file that a restore kept has and the store lacks |
+//! | `fence`, `unprobed` | the command for every store, and on which routes it takes a person |
 //! | [`command`] | which of them, and how it ends |
 
 pub mod args;
 mod backup;
 pub mod command;
 mod fence;
+mod old_record;
 pub mod open;
+mod recover;
 mod restore;
+pub(crate) mod unprobed;
 
 use std::path::PathBuf;
 

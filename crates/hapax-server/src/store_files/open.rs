@@ -15,11 +15,11 @@ use crate::run::store::AnyStore;
 /// # Errors
 /// If the configuration is wrong, the store is not there, keeps nothing, or cannot be opened.
 pub async fn existing(flags: &StoreFlags, environment: Vec<(String, String)>) -> Result<AnyStore, StoreFileError> {
-    let config = config::load(&flags.sources(without_token(environment)))?;
-    match &config.store.backend {
+    let store = config::load_store(&flags.sources(without_token(environment)))?;
+    match &store.backend {
         Backend::Memory => Err(keeps_nothing()),
         Backend::Sqlite { path } if !path.exists() => Err(StoreFileError::Missing(path.clone())),
-        Backend::Sqlite { .. } | Backend::Postgres { .. } => Ok(AnyStore::open_existing(&config.store).await?),
+        Backend::Sqlite { .. } | Backend::Postgres { .. } => Ok(AnyStore::open_existing(&store).await?),
     }
 }
 

@@ -28,13 +28,19 @@ pub(super) async fn run(args: &RestoreArgs, environment: Vec<(String, String)>) 
     let note = fence::note(&who, "restore", &args.reason, "");
     let raised = fence::raise(restore.store(), contents.newest, fence::longest_retention(&config), &note).await?;
     let kept = restore.finish(&unused(&to, &ending(raised.fence.restored_at)))?;
-    let kept = kept.map_or_else(String::new, |kept| format!("The old file is kept as {}.\n", kept.display()));
+    let kept = kept.map_or_else(String::new, |kept| {
+        let kept = kept.display();
+        format!(
+            "The old file is kept as {kept}.\n\
+             If it can be read, see what it has and the backup lacks, and take it over: hapax store recover {kept}\n"
+        )
+    });
     Ok(format!(
         "Restored {} from {}.\n{}{kept}{}{}",
         to.display(),
         args.from.display(),
         backup::shown(&contents),
-        fence::shown(&raised.fence),
+        fence::shown(&raised.fence, Some(&config)),
         fence::suspected(&raised),
     ))
 }

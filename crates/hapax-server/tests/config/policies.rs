@@ -139,7 +139,8 @@ fn a_route_for_a_method_that_is_never_protected_is_refused() {
     );
     assert_eq!(
         problem("[[route]]\npath = \"/a\"\nmethods = [\"post\"]"),
-        "hapax.toml:3: `route.methods` must be a list, each item a method such as \"POST\", not \"post\""
+        "hapax.toml:3: `route.methods` must be a list, each item a method such as \"POST\", not \"post\"; did you \
+         mean `POST`?"
     );
     assert_eq!(
         problem("[[route]]\npath = \"/a\"\nmethods = []"),

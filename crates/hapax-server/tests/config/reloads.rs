@@ -38,7 +38,10 @@ fn what_needs_a_restart_is_named() {
         ("[admin]\nfrom = \"off\"", vec!["admin.from"]),
         ("[admin]\ntoken = \"hunter2hunter2hunter2\"", vec![]),
         ("[admin]\nhosts = [\"hapax.internal\"]", vec!["admin.hosts"]),
-        ("[log]\nlevel = \"debug\"", vec!["log.level"]),
+        ("[log]\nlevel = \"debug\"", vec![]),
+        ("[log]\nformat = \"json\"", vec!["log.format"]),
+        ("[server]\nrequest_id_header = \"X-Correlation-Id\"", vec!["server.request_id_header"]),
+        ("[server]\ndrain_delay = \"5s\"", vec![]),
     ] {
         assert_eq!(old.needs_restart(&file(text).load()), keys, "{text}");
     }

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use super::jwt::{refusal_of, scope_by, scopes_at};
 use super::stand_in::{Reply, StandIn, answer};
 use super::tokens::{NOW_S, SECRET, Signer, claims_with, set_of};
-use super::{invalid, post, unavailable};
+use super::{invalid_token, post, unavailable};
 
 const UNKNOWN_KEY: &str = "the token is signed with a key that is not known; get a new token";
 const NO_KEYS: &str = "the keys that verify tokens cannot be fetched; try again later";
@@ -81,10 +81,10 @@ async fn an_unknown_key_id_renews_the_set_at_most_every_ten_seconds() {
 
     server.says(set(&[old.jwk(Some("1")), new.jwk(Some("2"))]));
     for _ in 0..20 {
-        assert_eq!(refusal_of(&by, &token(&new, "2")).await, invalid(UNKNOWN_KEY));
+        assert_eq!(refusal_of(&by, &token(&new, "2")).await, invalid_token(UNKNOWN_KEY));
     }
     clock.advance_ms(9_999);
-    assert_eq!(refusal_of(&by, &token(&new, "2")).await, invalid(UNKNOWN_KEY));
+    assert_eq!(refusal_of(&by, &token(&new, "2")).await, invalid_token(UNKNOWN_KEY));
     assert_eq!(server.requests(), 1);
     clock.advance_ms(1);
     assert_eq!(scope_by(&by, &token(&new, "2")).await, "j:alice");
@@ -109,7 +109,7 @@ async fn a_flood_of_unknown_key_ids_makes_one_fetch() {
     }
     permits.add_permits(100);
     for one in flood {
-        assert_eq!(one.await.unwrap(), invalid(UNKNOWN_KEY));
+        assert_eq!(one.await.unwrap(), invalid_token(UNKNOWN_KEY));
     }
     assert_eq!(server.requests(), 1);
 }
@@ -149,7 +149,7 @@ async fn an_old_set_is_renewed_beside_the_requests_and_withdrawn_keys_go() {
     // The unknown key waits for the renewal that runs, and starts no other.
     assert_eq!(scope_by(&by, &token(&new, "2")).await, "j:alice");
     assert_eq!(server.requests(), 2);
-    assert_eq!(refusal_of(&by, &token(&old, "1")).await, invalid(UNKNOWN_KEY), "withdrawn");
+    assert_eq!(refusal_of(&by, &token(&old, "1")).await, invalid_token(UNKNOWN_KEY), "withdrawn");
 }
 
 #[tokio::test]
@@ -209,7 +209,7 @@ async fn a_token_that_is_refused_anyway_fetches_nothing() {
     let (signer, clock) = (Signer::with_secret(SECRET), FakeClock::default());
     let server = StandIn::start(set(&[])).await;
     let by = scopes(&clock, &server);
-    assert!(matches!(refusal_of(&by, &token(&signer, "1")).await, Refusal::Invalid { .. }));
-    assert!(matches!(by.of(&post(&[])).await, Err(Refusal::Missing { .. })));
+    assert!(matches!(refusal_of(&by, &token(&signer, "1")).await, Refusal::Unauthorized { .. }));
+    assert!(matches!(by.of(&post(&[])).await, Err(Refusal::Unauthorized { .. })));
     assert_eq!(server.requests(), 0);
 }

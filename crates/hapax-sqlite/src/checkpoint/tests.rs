@@ -81,7 +81,7 @@ fn connection(path: &Path) -> Connection {
 impl Rig {
     fn new(path: &Path) -> Self {
         let mut writer = connection(path);
-        let checkpointer = Checkpointer::start(connection(path), Arc::default()).unwrap();
+        let checkpointer = Checkpointer::start(connection(path), Arc::default(), Trust::Earned).unwrap();
         checkpointer.watch(&mut writer).unwrap();
         writer.execute_batch("CREATE TABLE t (x)").unwrap();
         Self { writer, checkpointer }
@@ -217,7 +217,7 @@ fn after_a_failure_of_the_disk_nothing_is_moved() {
     let path = dir.path().join("log.db");
     let mut rig = Rig::new(&path);
     let pages = rig.commit(50);
-    rig.checkpointer.broken.set();
+    rig.checkpointer.broken.set_by_file();
     rig.checkpointer.keep_still(&log(pages, 0, 0));
     rig.wait_until_idle();
     rig.checkpointer.start_over(&rig.writer, pages);

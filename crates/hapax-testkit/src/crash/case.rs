@@ -252,7 +252,7 @@ retention = "1h"
 [[route]]
 path = "{PAYMENTS}"
 settle_after = "{settle}ms"
-probe = {{ get = "{LOOK_UP}?idempotency_key={{key}}", timeout = "{probe}ms" }}
+probe = {{ get = "{LOOK_UP}?idempotency_record={{id}}", timeout = "{probe}ms" }}
 {policy}
 
 [[route]]

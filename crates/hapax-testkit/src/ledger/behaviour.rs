@@ -55,7 +55,7 @@ pub enum Behaviour {
     First(Box<Behaviour>),
     /// The work takes this long, whoever still waits for it. It is in the ledger when it is done, and then treated so.
     Late(Duration, Box<Behaviour>),
-    /// No execution but a question: did the key that the query names (`?…=KEY`) happen? Answered as its execution would
+    /// No execution but a question: did the key, or the record's id, that the query names (`?…=KEY`) happen? Answered as its execution would
     /// have been by this behaviour, or with 404.
     LookUp(Box<Behaviour>),
 }

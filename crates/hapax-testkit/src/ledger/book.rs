@@ -26,6 +26,8 @@ pub struct Entry {
     pub key: Option<String>,
     /// The field `Idempotency-Attempt`.
     pub attempt: Option<String>,
+    /// The field `Idempotency-Record`.
+    pub record: Option<String>,
     /// The credential of the tenant: the value of the tenant header.
     pub tenant: Option<String>,
     /// SHA-256 of the body, in hexadecimal.
@@ -40,7 +42,7 @@ impl Entry {
     fn line(&self) -> String {
         let json = json!({
             "sequence": self.sequence, "id": self.id, "method": self.method, "path": self.path, "query": self.query,
-            "key": self.key, "attempt": self.attempt, "tenant": self.tenant, "body_sha256": self.body_sha256,
+            "key": self.key, "attempt": self.attempt, "record": self.record, "tenant": self.tenant, "body_sha256": self.body_sha256,
             "unix_ms": self.unix_ms, "treated": self.treated,
         });
         format!("{json}\n")
@@ -57,6 +59,7 @@ impl Entry {
             query: text("query"),
             key: text("key"),
             attempt: text("attempt"),
+            record: text("record"),
             tenant: text("tenant"),
             body_sha256: text("body_sha256")?,
             unix_ms: json["unix_ms"].as_u64()?,
@@ -111,6 +114,7 @@ mod tests {
             query: Some("a=\"\n\"".to_owned()),
             key: Some(key.to_owned()),
             attempt: None,
+            record: None,
             tenant: None,
             body_sha256: String::new(),
             unix_ms: 1,

@@ -125,6 +125,7 @@ impl Shared {
             query: owned(request.query()),
             key: owned(request.key()),
             attempt: owned(request.header("idempotency-attempt")),
+            record: owned(request.header("idempotency-record")),
             tenant: owned(request.header(&self.tenant_header)),
             body_sha256: Sha256::digest(&request.body).iter().map(|byte| format!("{byte:02x}")).collect(),
             unix_ms: unix_ms(),
@@ -137,10 +138,11 @@ impl Shared {
     }
 }
 
-/// What happened under the key that a question asks about, or that nothing did.
+/// What happened under the key, or the record's id, that a question asks about, or that nothing did.
 fn look_up(state: &State, question: Entry, then: Behaviour) -> (Entry, Behaviour) {
     let asked = question.query.as_deref().and_then(|query| query.rsplit('=').next());
-    match state.book.entries().iter().find(|entry| asked.is_some() && entry.key.as_deref() == asked) {
+    let is_it = |entry: &&Entry| asked.is_some() && (entry.key.as_deref() == asked || entry.record.as_deref() == asked);
+    match state.book.entries().iter().find(is_it) {
         Some(found) => (found.clone(), then),
         None => (question, Behaviour::answer(404, "{\"found\":false}")),
     }

@@ -141,6 +141,25 @@ impl Cluster {
         }
     }
 
+    /// Makes a standby the primary, and waits until it is.
+    pub(super) fn promote(&self) {
+        let mut promote = self.server_program("pg_ctl");
+        promote.args(["promote", "-w", "-t", START_SECONDS_MAX, "-D"]).arg(self.data());
+        command::output(&mut promote);
+    }
+
+    /// Sends a signal to all processes of the server, the first one before the others are listed.
+    pub(super) fn signal(&self, signal: &str) {
+        let text = std::fs::read_to_string(self.data().join("postmaster.pid")).expect("the server is running");
+        let postmaster: u32 =
+            text.lines().next().and_then(|line| line.parse().ok()).expect("the first line is the process id");
+        send(signal, &[postmaster]);
+        let others = children_of(postmaster);
+        if !others.is_empty() {
+            send(signal, &others);
+        }
+    }
+
     pub(super) fn address(&self) -> SocketAddr {
         port::loopback(self.port)
     }

@@ -1,10 +1,10 @@
 //! One connection that is kept, half-closed, reset, or abandoned in the middle of a request.
 
 use std::io::{BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::response::{self, ReadError, Response};
 use super::{Request, request};
@@ -44,6 +44,26 @@ impl Conn {
         let mut conn = Conn { stream: BufReader::new(stream) };
         conn.set_deadline(DEADLINE);
         Ok(conn)
+    }
+
+    /// Connects from another address of this machine, such as 127.0.0.2: another client, as limits per client see it.
+    ///
+    /// # Panics
+    ///
+    /// When nobody listens there, or the address is not this machine's.
+    #[track_caller]
+    pub fn open_from(ip: IpAddr, to: SocketAddr) -> Conn {
+        let connect = || {
+            let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+            socket.bind(&SocketAddr::new(ip, 0).into())?;
+            socket.connect_timeout(&to.into(), DEADLINE)?;
+            socket.set_tcp_nodelay(true)?;
+            std::io::Result::Ok(TcpStream::from(socket))
+        };
+        let stream = connect().unwrap_or_else(|error| panic!("{to} from {ip}: {error}"));
+        let mut conn = Conn { stream: BufReader::new(stream) };
+        conn.set_deadline(DEADLINE);
+        conn
     }
 
     /// Sets how long one read or write may take from now on.

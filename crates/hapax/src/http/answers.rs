@@ -5,7 +5,7 @@
 //! itself gave as a replay; and whatever the rules would say of it other than "replay" is left to the store.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use hapax_core::address::{Address, Id};
@@ -20,7 +20,7 @@ const SHELVES: usize = 16;
 /// Bytes of answers on one shelf: 8 MiB on all.
 const SHELF_BYTES_MAX: usize = 512 * 1024;
 
-/// A larger answer takes longer to send than to look up.
+/// A larger answer takes longer to send than to look up. It is at hand only while it is being sent to somebody.
 const ANSWER_BYTES_MAX: usize = 32 * 1024;
 
 /// What a record takes beside its answer, roughly.
@@ -42,7 +42,10 @@ struct Shelf {
 
 #[derive(Debug)]
 struct Kept {
+    /// Without the outcome where that is large.
     seen: Seen,
+    /// A large outcome, for as long as somebody sends it: it takes no memory here.
+    large: Option<Weak<Outcome>>,
     /// The store was asked after this.
     since: Instant,
     bytes: usize,
@@ -59,7 +62,14 @@ impl Answers {
         let age = now.saturating_duration_since(kept.since);
         let age_ms = u64::try_from(age.as_millis()).ok()?;
         let store_now = Now { at: kept.seen.now.at.plus_ms(age_ms), ..kept.seen.now };
-        (age < age_max).then(|| Seen { stored: kept.seen.stored.clone(), now: store_now })
+        if age >= age_max {
+            return None;
+        }
+        let mut stored = kept.seen.stored.clone();
+        if let (Some(large), Some(stored)) = (&kept.large, &mut stored) {
+            stored.record.outcome = Some(large.upgrade()?);
+        }
+        Some(Seen { stored, now: store_now })
     }
 
     /// Keeps what the store gave for a replay; it was asked after `since`. Takes away what is older than `age_max`.
@@ -68,10 +78,17 @@ impl Answers {
             return;
         }
         let record = seen.stored.as_ref().map(|stored| &stored.record);
-        let Some(bytes) = record.and_then(bytes_of).filter(|bytes| *bytes <= ANSWER_BYTES_MAX) else { return };
+        let Some(bytes) = record.and_then(bytes_of) else { return };
+        let kept = if bytes <= ANSWER_BYTES_MAX {
+            Kept { seen: seen.clone(), large: None, since, bytes }
+        } else {
+            let mut seen = seen.clone();
+            let outcome = seen.stored.as_mut().and_then(|stored| stored.record.outcome.take());
+            Kept { seen, large: outcome.map(|outcome| Arc::downgrade(&outcome)), since, bytes: RECORD_BYTES }
+        };
         if let Some(shelf) = self.shelf(at.id()) {
             let mut shelf = shelf.lock().unwrap_or_else(PoisonError::into_inner);
-            shelf.put(*at.id(), Kept { seen: seen.clone(), since, bytes });
+            shelf.put(*at.id(), kept);
             shelf.clear_out(since, age_max);
         }
     }
@@ -120,8 +137,6 @@ fn bytes_of(record: &Record) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use hapax_core::address::{AddressScheme, Key, Scope, Space};
     use hapax_core::clock::Timestamp;
@@ -164,10 +179,19 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_are_large_or_not_kept_are_left_to_the_store() {
+    fn large_answers_are_at_hand_while_somebody_sends_them() {
+        let (answers, at, since) = (Answers::default(), address("k-1"), Instant::now());
+        let sent = completed(Body::Kept(vec![1; ANSWER_BYTES_MAX]));
+        answers.keep(&at, &sent, since, AGE_MAX);
+        assert_eq!(answers.find(&at, since, AGE_MAX).unwrap().stored, sent.stored);
+        drop(sent);
+        assert_eq!(answers.find(&at, since, AGE_MAX), None);
+    }
+
+    #[test]
+    fn answers_that_are_not_kept_are_left_to_the_store() {
         let (answers, at, since) = (Answers::default(), address("k-1"), Instant::now());
         answers.keep(&at, &completed(Body::NotKept), since, AGE_MAX);
-        answers.keep(&at, &completed(Body::Kept(vec![1; ANSWER_BYTES_MAX])), since, AGE_MAX);
         answers.keep(&at, &Seen { stored: None, ..completed(Body::NotKept) }, since, AGE_MAX);
         assert_eq!(answers.find(&at, since, AGE_MAX), None);
     }

@@ -2,12 +2,14 @@
 //!
 //! An answer is read whole before it is recorded, and recorded before anybody sees it. One that is too large, or a stream
 //! without an end, is passed on and recorded at its end, as "not kept": a retry learns that it happened, and it never runs
-//! again. See [`followed`](crate::http::followed).
+//! again. See [`followed`](crate::http::followed). The same goes for one that finds no room in the memory budget: the effect
+//! is recorded in any case.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
 
 use bytes::Bytes;
+use hapax_core::canonical_json::{Pointer, raw_values};
 use hapax_core::limits::{HEADER_BYTES_MAX, HEADER_COUNT_MAX, LABEL_BYTES_MAX, LABEL_COUNT_MAX};
 use hapax_core::record::{Body as Recorded, Label, Outcome};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, SET_COOKIE};
@@ -15,38 +17,58 @@ use http::response::Parts;
 use http_body::Body;
 use http_body_util::BodyExt;
 
-use crate::http::pieces::Pieces;
+use crate::http::budget::{Share, Use};
+use crate::http::gathered::Gathered;
+use crate::http::path::uri_that_counts;
 use crate::http::route::{LabelSource, Route};
+use crate::http::{RequestId, trace};
 
 /// What was read of an answer's body.
 pub(crate) enum Captured<B> {
-    /// All of it.
-    Whole(Bytes, Option<HeaderMap>),
+    /// All of it, and the memory that is held for it.
+    Whole(Bytes, Option<HeaderMap>, Share),
     /// More than is kept, or a stream: what was read, and the rest.
     TooLarge(VecDeque<Bytes>, Pin<Box<B>>),
     /// It broke off.
     Broken,
 }
 
-/// Reads up to `bytes_max`.
-pub(crate) async fn capture<B: Body<Data = Bytes>>(head: &Parts, body: B, bytes_max: usize) -> Captured<B> {
+/// Reads up to `bytes_max`, and no more than there is memory for: what finds none is treated as one that is too large.
+pub(crate) async fn capture<B: Body<Data = Bytes>>(
+    head: &Parts,
+    body: B,
+    bytes_max: usize,
+    share: Share,
+) -> Captured<B> {
     let mut body = Box::pin(body);
     let is_empty = body.is_end_stream() || body.size_hint().exact() == Some(0);
     if (is_stream(head) && !is_empty) || body.size_hint().lower() > bytes_max as u64 {
         return Captured::TooLarge(VecDeque::new(), body);
     }
-    let (mut begun, mut trailers) = (Pieces::default(), None);
+    let expected = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+    let Ok(mut begun) = Gathered::new(share, Use::Response, expected) else {
+        return Captured::TooLarge(VecDeque::new(), body);
+    };
+    let mut trailers = None;
     while let Some(frame) = body.as_mut().frame().await {
         let Ok(frame) = frame else { return Captured::Broken };
         match frame.into_data() {
-            Ok(bytes) => begun.push(bytes),
+            Ok(bytes) if begun.length() + bytes.len() > bytes_max || begun.push(&bytes, true).is_err() => {
+                return Captured::TooLarge(passed_on(begun, bytes), body);
+            }
+            Ok(_) => {}
             Err(frame) => trailers = frame.into_trailers().ok(),
         }
-        if begun.length() > bytes_max {
-            return Captured::TooLarge(begun.into_few(), body);
-        }
     }
-    Captured::Whole(begun.into_whole(), trailers)
+    let (whole, share) = begun.into_whole();
+    Captured::Whole(whole, trailers, share)
+}
+
+/// What was read before it was known that not all of it can be. It counts until it is sent.
+fn passed_on(begun: Gathered, next: Bytes) -> VecDeque<Bytes> {
+    let (begun, share) = begun.into_whole();
+    let begun = if begun.is_empty() { begun } else { share.around(begun) };
+    [begun, next].into_iter().filter(|piece| !piece.is_empty()).collect()
 }
 
 fn is_stream(head: &Parts) -> bool {
@@ -107,14 +129,30 @@ fn is_recorded(name: &HeaderName, route: &Route) -> bool {
     !NEVER.contains(&text) && !is_rate_limit && *name != CONTENT_LENGTH && (*name != SET_COOKIE || route.keep_cookies)
 }
 
-/// What every claim is labelled with: the name of its route, and the number of the request that made it.
+/// What every claim is labelled with: the name of its route.
 pub const ROUTE_LABEL: &str = "route";
-/// The number that whoever received the request gave it.
+/// The id of the request that made the claim: the client's own, or what whoever received the request gave it.
 pub const REQUEST_LABEL: &str = "request-id";
+/// The method of that request.
+pub const METHOD_LABEL: &str = "method";
+/// Its path, without the query.
+pub const PATH_LABEL: &str = "path";
+/// The trace that it belongs to, if it names one.
+pub const TRACE_LABEL: &str = "trace-id";
+
+/// The names of labels that hapax gives records itself.
+pub const OWN_LABELS: [&str; 5] = [ROUTE_LABEL, REQUEST_LABEL, METHOD_LABEL, PATH_LABEL, TRACE_LABEL];
 
 /// The labels of a claim: those of hapax, and the business identifiers in the request.
-pub(crate) fn claim_labels(route: &Route, request_id: Option<&str>, body: &[u8]) -> Vec<Label> {
-    let ours = [Some((ROUTE_LABEL, &*route.name)), request_id.map(|id| (REQUEST_LABEL, id))];
+pub(crate) fn claim_labels(route: &Route, parts: &http::request::Parts, body: &[u8]) -> Vec<Label> {
+    let request_id = parts.extensions.get::<RequestId>().map(|id| &*id.0);
+    let ours = [
+        Some((ROUTE_LABEL, &*route.name)),
+        request_id.map(|id| (REQUEST_LABEL, id)),
+        Some((METHOD_LABEL, parts.method.as_str())),
+        Some((PATH_LABEL, uri_that_counts(&parts.uri, &parts.extensions).path())),
+        trace::id(&parts.headers).map(|id| (TRACE_LABEL, id)),
+    ];
     let ours = ours.into_iter().flatten().map(|(name, value)| {
         let end = value.floor_char_boundary(LABEL_BYTES_MAX - name.len());
         Label { name: name.to_owned(), value: value[..end].to_owned() }
@@ -122,22 +160,19 @@ pub(crate) fn claim_labels(route: &Route, request_id: Option<&str>, body: &[u8])
     ours.chain(labels(&route.labels, false, body)).take(LABEL_COUNT_MAX).collect()
 }
 
-/// The business identifiers that a JSON document holds.
+/// The business identifiers that a JSON document holds: texts, and integers in their own digits, since others look for the
+/// record by them. Whatever else a pointer names, or names twice, is none.
 pub(crate) fn labels(sources: &[LabelSource], in_answer: bool, body: &[u8]) -> Vec<Label> {
     let mut wanted = sources.iter().filter(|source| source.in_answer == in_answer).peekable();
     if wanted.peek().is_none() {
         return Vec::new();
     }
-    let Ok(document) = serde_json::from_slice::<serde_json::Value>(body) else { return Vec::new() };
-    wanted
-        .filter_map(|source| {
-            let value = match document.pointer(&source.pointer)? {
-                serde_json::Value::String(text) => text.clone(),
-                value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_)) => value.to_string(),
-                _ => return None,
-            };
-            Some(Label { name: source.name.clone(), value })
-        })
+    let (names, pointers): (Vec<&str>, Vec<Pointer>) =
+        wanted.filter_map(|source| Some((source.name.as_str(), Pointer::new(&source.pointer).ok()?))).unzip();
+    let Ok(found) = raw_values(body, &pointers) else { return Vec::new() };
+    let named = names.into_iter().zip(found);
+    named
+        .filter_map(|(name, value)| Some(Label { name: name.to_owned(), value: value?.identifier()?.to_owned() }))
         .filter(|label| label.name.len() + label.value.len() <= LABEL_BYTES_MAX)
         .take(LABEL_COUNT_MAX)
         .collect()
@@ -211,13 +246,30 @@ mod tests {
     }
 
     #[test]
+    fn a_label_is_the_text_that_stands_there_or_none() {
+        let sources = [LabelSource { name: "order".into(), in_answer: false, pointer: "/order".into() }];
+        let label = |order: &str| {
+            let found = labels(&sources, false, format!("{{\"order\":{order}}}").as_bytes());
+            found.into_iter().next().map(|label| label.value)
+        };
+        for order in ["18446744073709551616", "100000000000000000000123", "-7", "0"] {
+            assert_eq!(label(order).as_deref(), Some(order));
+        }
+        assert_eq!(label(r#""\ud83d\ude02-1""#).as_deref(), Some("😂-1"));
+        // Whoever received these may know them under another spelling.
+        for order in ["1e2", "100.0", "-0", "true", "null", "[1]", r#"1,"order":2"#, r#""\ud83d""#] {
+            assert_eq!(label(order), None, "{order}");
+        }
+    }
+
+    #[test]
     fn labels_of_an_answer_fit_beside_those_of_its_claim() {
         let named = |range: std::ops::Range<usize>| -> Vec<Label> {
             range.map(|at| Label { name: format!("l-{at}"), value: String::new() }).collect()
         };
-        assert_eq!(fitting(named(20..40), &named(0..10)), named(20..26));
-        assert_eq!(fitting(named(5..40), &named(0..10)), named(5..16), "five of them are there already");
-        assert_eq!(fitting(named(10..30), &named(0..16)), named(10..16));
+        assert_eq!(fitting(named(20..40), &named(0..10)), named(20..29));
+        assert_eq!(fitting(named(5..40), &named(0..10)), named(5..19), "five of them are there already");
+        assert_eq!(fitting(named(10..30), &named(0..19)), named(10..19));
         assert_eq!(fitting(named(20..30), &[]), named(20..30));
     }
 }

@@ -5,7 +5,7 @@
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap,
-    HeaderName, HeaderValue, LOCATION, RETRY_AFTER, VARY,
+    HeaderName, HeaderValue, LOCATION, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
 };
 
 use crate::http::replay::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
@@ -24,7 +24,7 @@ pub struct Cors {
 /// Nobody may, and whoever is let in may read what this layer adds.
 impl Default for Cors {
     fn default() -> Self {
-        let expose = vec![IDEMPOTENT_REPLAYED, IDEMPOTENCY_EXPIRES, RETRY_AFTER, LOCATION];
+        let expose = vec![IDEMPOTENT_REPLAYED, IDEMPOTENCY_EXPIRES, RETRY_AFTER, LOCATION, WWW_AUTHENTICATE];
         Self { origins: Vec::new(), credentials: false, expose }
     }
 }
@@ -112,7 +112,8 @@ mod tests {
             let allowed = (field(ACCESS_CONTROL_ALLOW_ORIGIN), field(ACCESS_CONTROL_ALLOW_CREDENTIALS));
             (allowed, field(ACCESS_CONTROL_EXPOSE_HEADERS).filter(|_| exposed == 1))
         };
-        let merged = "X-Total, Location, x-page, idempotent-replayed, idempotency-expires, retry-after";
+        let merged =
+            "X-Total, Location, x-page, idempotent-replayed, idempotency-expires, retry-after, www-authenticate";
         let shop = Some("https://shop.example".to_owned());
         assert_eq!(applied(false, Some("https://shop.example")), ((shop.clone(), None), Some(merged.into())));
         assert_eq!(applied(true, Some("https://shop.example")), ((shop, Some("true".into())), Some(merged.into())));

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
+use tracing::{Instrument as _, Span};
 
 /// A future that cannot be cancelled by dropping it.
 pub(crate) struct Detached<F: Future<Output: Send> + Send + 'static> {
@@ -17,12 +18,14 @@ pub(crate) struct Detached<F: Future<Output: Send> + Send + 'static> {
     work: Option<Pin<Box<F>>>,
     /// Counts as running until it is done.
     token: Option<TaskTrackerToken>,
+    /// Where it was begun: what it logs when nobody waits any longer still names the request.
+    span: Span,
 }
 
 impl<F: Future<Output: Send> + Send + 'static> Detached<F> {
     /// Work that the tracker waits for, whoever does it.
     pub(crate) fn new(work: F, tracker: &TaskTracker) -> Self {
-        Self { work: Some(Box::pin(work)), token: Some(tracker.token()) }
+        Self { work: Some(Box::pin(work)), token: Some(tracker.token()), span: Span::current() }
     }
 }
 
@@ -47,10 +50,11 @@ impl<F: Future<Output: Send> + Send + 'static> Drop for Detached<F> {
         let (Some(work), token) = (self.work.take(), self.token.take()) else { return };
         // Without a runtime the process is ending, and the lease is left to lapse.
         if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move {
+            let rest = async move {
                 work.await;
                 drop(token);
-            });
+            };
+            runtime.spawn(rest.instrument(std::mem::replace(&mut self.span, Span::none())));
         }
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use hapax_core::address::{Address, Scope};
 
-use crate::http::refusal::Problem;
+use crate::http::client::Client;
+use crate::http::refusal::{Problem, Refusal};
 use crate::http::route::Route;
 
 /// How long to stay away.
@@ -55,6 +56,34 @@ impl LateTruth {
     }
 }
 
+/// A request that would be the first under its key.
+#[derive(Clone, Copy, Debug)]
+pub struct NewKey<'a> {
+    /// Whose key it would be.
+    pub caller: &'a Scope,
+    /// Where the request comes from, as far as that counts: see [`Client`].
+    pub client: Option<Client>,
+    /// What applies to it.
+    pub route: &'a Route,
+}
+
+/// How an attempt ended, whether or not that could be recorded yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ended {
+    /// With an answer that is kept, of this status.
+    Recorded(u16),
+    /// With an answer that is not kept, because the caller was turned away: 401, 429 and the like.
+    TurnedAway,
+    /// The service failed, or was not reached: provably nothing was done, and the key is free for another attempt.
+    Free,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// What a guard wants to remember of an attempt until its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Begun(pub u8);
+
 /// Asked before a claim, told afterwards. Everything is allowed by default.
 pub trait Guard: Send + Sync + 'static {
     /// Whether the caller may look up a key.
@@ -62,6 +91,14 @@ pub trait Guard: Send + Sync + 'static {
     /// # Errors
     /// How long to stay away.
     fn look_up(&self, _caller: &Scope, _route: &Route) -> Result<(), Wait> {
+        Ok(())
+    }
+
+    /// Whether keys may be looked up from there, whoever the caller is. Not asked where nobody knows from where.
+    ///
+    /// # Errors
+    /// How long to stay away.
+    fn look_up_from(&self, _client: Client) -> Result<(), Wait> {
         Ok(())
     }
 
@@ -73,6 +110,23 @@ pub trait Guard: Send + Sync + 'static {
     fn new_key(&self, _caller: &Scope, _route: &Route) -> Result<(), Wait> {
         Ok(())
     }
+
+    /// Whether there is room for a new key, whoever asks for it. Asked before it is claimed, of every key: a no counts for new
+    /// ones only, and known ones go on. Nothing is used up by asking.
+    ///
+    /// # Errors
+    /// What the caller is told instead.
+    fn room_for(&self, _new: &NewKey<'_>) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    /// An attempt of this caller begins to run. What is said here is given back at its end.
+    fn began(&self, _caller: &Scope, _client: Option<Client>) -> Begun {
+        Begun::default()
+    }
+
+    /// It has ended. Told once for each that began.
+    fn ended(&self, _caller: &Scope, _client: Option<Client>, _begun: Begun, _how: Ended) {}
 
     /// Whether the store may be asked for a claim, and who wants to know whether it answered.
     ///

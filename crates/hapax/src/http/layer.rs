@@ -11,21 +11,29 @@ use hapax_core::fingerprint::HmacKey;
 use hapax_core::store::Store;
 use http::Method;
 use http::header::HeaderName;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
 use crate::fence::Fence;
 use crate::http::answers::Answers;
+use crate::http::attempts::{ATTEMPTS_MAX, ATTEMPTS_PER_CLIENT_MAX, Attempts};
+use crate::http::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::http::cors::Cors;
 use crate::http::guard::{Guard, Open};
 use crate::http::key::IDEMPOTENCY_KEY;
 use crate::http::pattern::Pattern;
+use crate::http::reading::Reading;
+use crate::http::replayed::Replayed;
 use crate::http::route::{Route, Routes};
 use crate::http::scope::Scopes;
 use crate::http::service::Idempotency;
 use crate::http::wait::Waiters;
 use crate::observe;
 use crate::tokens::{self, Random};
+
+/// Longer than the stores' own limits for one operation by default, and shorter than most clients wait.
+const STORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Makes services whose requests happen once. Clones share everything.
 ///
@@ -66,6 +74,17 @@ pub struct Settings {
     /// How long an answer that was replayed may be replayed again without asking the store; zero asks it each time. A purge
     /// is felt after that time.
     pub answers_at_hand: Duration,
+    /// How long a client waits for the store at one time: for everything that its claim asks, and again for the recording of
+    /// its answer.
+    pub store_timeout: Duration,
+    /// How many attempts may be in flight at once, those whose client hung up included. Beyond it new ones are refused
+    /// before anything is claimed; known keys are answered.
+    pub attempts_max: usize,
+    /// How many of them for one [`Client`](crate::http::Client).
+    pub attempts_per_client_max: usize,
+    /// Bytes that request bodies and recorded or replayed responses may take in memory, together. What finds no room gets
+    /// 503; no [`Client`](crate::http::Client) takes more than a quarter.
+    pub memory_max: usize,
 }
 
 /// What the services of a layer share.
@@ -73,6 +92,12 @@ pub(crate) struct Shared<S> {
     pub(crate) engine: Arc<Engine<S, Random>>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) answers: Answers,
+    pub(crate) attempts: Arc<Attempts>,
+    pub(crate) reading: Reading,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) replayed: Replayed,
+    /// Large responses that are being recorded: the store's copy of each is beyond the budget.
+    pub(crate) recording: Semaphore,
     /// Ends that the store could not take yet.
     pub(crate) unrecorded: AtomicUsize,
     /// Attempts that run, and ends that are still to be recorded.
@@ -114,11 +139,20 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
             cors: None,
             fence: None,
             answers_at_hand: Duration::ZERO,
+            store_timeout: STORE_TIMEOUT,
+            attempts_max: ATTEMPTS_MAX,
+            attempts_per_client_max: ATTEMPTS_PER_CLIENT_MAX,
+            memory_max: MEMORY_BYTES_MAX,
         };
         let shared = Shared {
             engine: Arc::new(Engine::new(store, tokens::random as Random)),
             waiters: Arc::default(),
             answers: Answers::default(),
+            attempts: Arc::default(),
+            reading: Reading::default(),
+            budget: Arc::default(),
+            replayed: Replayed::default(),
+            recording: Semaphore::new(LARGE_RECORDED_MAX),
             unrecorded: AtomicUsize::new(0),
             tasks: TaskTracker::new(),
             scheme,
@@ -171,6 +205,34 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
         self.changed(|settings| settings.answers_at_hand = for_at_most)
     }
 
+    /// How long a client waits for the store at one time; 10 s by default. A claim that is not proved by then is refused with
+    /// 503 and given back when the store can say what became of it; an answer that is not recorded by then is recorded
+    /// later, and its client is told that the outcome is not known yet. The store's own limits are per step and add up: choose
+    /// what one operation may take there, and half a second.
+    #[must_use]
+    pub fn with_store_timeout(self, for_at_most: Duration) -> Self {
+        self.changed(|settings| settings.store_timeout = for_at_most)
+    }
+
+    /// How many attempts may be in flight at once, in all and for one [`Client`](crate::http::Client): those whose client
+    /// hung up go on, and count. Beyond it, new ones are refused with 503 before anything is claimed, while known keys are
+    /// answered. By default 10,000, and three quarters of them for one client.
+    #[must_use]
+    pub fn with_attempts_max(self, attempts_max: usize, per_client_max: usize) -> Self {
+        self.changed(|settings| {
+            settings.attempts_max = attempts_max;
+            settings.attempts_per_client_max = per_client_max;
+        })
+    }
+
+    /// Bytes that request bodies and recorded or replayed responses may take in memory, together; 512 MiB by default. A
+    /// request beyond it gets 503, and a response that finds no room is passed on and not kept for retries. A single body
+    /// may take up to a fifth of it, and no [`Client`](crate::http::Client) more than a quarter.
+    #[must_use]
+    pub fn with_memory_max(self, bytes: usize) -> Self {
+        self.changed(|settings| settings.memory_max = bytes)
+    }
+
     /// Raises or lifts the fence after a restore, for all services of this layer.
     pub fn set_fence(&self, fence: Option<Fence>) {
         let mut settings = self.shared.settings.write().unwrap_or_else(PoisonError::into_inner);
@@ -188,6 +250,7 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
     /// Replaces the settings, for all services of this layer. Requests that run keep the ones they began with.
     pub fn replace(&self, settings: Settings) {
         settings.routes.names().for_each(observe::route_is_known);
+        self.shared.budget.set_max(settings.memory_max);
         *self.shared.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 
@@ -210,18 +273,40 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
         self.shared.tasks.len()
     }
 
+    /// Bytes that are held in memory for requests, of [`Settings::memory_max`].
+    #[must_use]
+    pub fn memory_used(&self) -> usize {
+        self.shared.budget.used()
+    }
+
     /// How many ends wait in memory because the store could not take them yet. They are lost if the process ends before it can.
     #[must_use]
     pub fn unrecorded(&self) -> usize {
         self.shared.unrecorded.load(Ordering::Relaxed)
     }
 
-    /// Waits until every attempt has ended and its end is recorded. Stop taking requests first.
+    /// Waits until every attempt has ended and its end is recorded, or, where the store has stopped for good, cannot be
+    /// recorded any more: [`Self::unrecorded`] says how many. Stop taking requests first.
     pub async fn drain(&self) {
         self.shared.tasks.close();
-        self.shared.tasks.wait().await;
+        tokio::select! {
+            () = self.shared.tasks.wait() => {}
+            () = self.until_nothing_can_be_recorded() => {}
+        }
+    }
+
+    async fn until_nothing_can_be_recorded(&self) {
+        while !self.shared.engine.store().has_stopped() || self.running() > self.unrecorded() {
+            tokio::time::sleep(STOPPED_CHECK_PAUSE).await;
+        }
     }
 }
+
+/// How often a layer that is drained looks whether its store has stopped.
+const STOPPED_CHECK_PAUSE: Duration = Duration::from_millis(50);
+
+/// Large responses recorded at a time, each of which the store copies.
+const LARGE_RECORDED_MAX: usize = 2;
 
 /// Keys of requests, apart from those of webhooks and of hapax itself.
 static SPACE: std::sync::LazyLock<Space> = std::sync::LazyLock::new(|| named("http"));

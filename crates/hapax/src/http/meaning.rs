@@ -47,6 +47,18 @@ pub(crate) fn of(status: StatusCode, happened: Option<Happened>, route: &Route) 
     (then, format!("status-{}", status.as_u16()))
 }
 
+/// How long the key is kept free for a next attempt, where the route says that an answer of that status is soon forgotten.
+/// `None`: for the retention.
+pub(crate) fn keep_ms(status: StatusCode, happened: Option<Happened>, route: &Route) -> Option<u64> {
+    let is_turned_away = turns_away(status, happened, route);
+    route.not_stored_retention.filter(|_| is_turned_away).map(crate::http::route::millis)
+}
+
+/// Whether the service turned the caller away, and nothing of that is kept.
+pub(crate) fn turns_away(status: StatusCode, happened: Option<Happened>, route: &Route) -> bool {
+    happened.is_none() && route.not_stored.contains(&status)
+}
+
 /// As much of a cause as a record keeps.
 fn short(why: &str) -> String {
     why.chars().take(ERROR_CODE_CHARS_MAX).collect()
@@ -76,6 +88,21 @@ mod tests {
         for status in [501, 502, 504, 505, 507, 520, 524, 599, 600, 999] {
             assert_eq!(then(status), Then::Unknown, "{status}");
         }
+    }
+
+    #[test]
+    fn only_what_a_status_that_is_not_stored_left_behind_is_soon_forgotten() {
+        let route = Route::new();
+        let keep = |status: u16, happened| keep_ms(StatusCode::from_u16(status).unwrap(), happened, &route);
+        for status in [401, 408, 425, 429] {
+            assert_eq!(keep(status, None), Some(600_000), "{status}");
+        }
+        for status in [200, 403, 500, 503] {
+            assert_eq!(keep(status, None), None, "{status}");
+        }
+        assert_eq!(keep(401, Some(Happened::No { why: "refused" })), None);
+        let route = Route { not_stored_retention: None, ..Route::new() };
+        assert_eq!(keep_ms(StatusCode::UNAUTHORIZED, None, &route), None);
     }
 
     #[test]

@@ -37,6 +37,15 @@
 //! becomes unknown, or runs again where the route says so. Hand such work to `tokio::task::spawn_blocking`, or give the route
 //! a longer lease ([`Route::with_lease`]).
 //!
+//! The lease is looked at before the handler is called. One that prepares for long before it acts, or may sleep in between
+//! (a stopped process, a host that is suspended), looks at [`SendBefore`] again directly before it acts.
+//!
+//! # In the log
+//!
+//! A request that is carried out or replayed leaves one line at INFO, with the target [`LOG_TARGET`]: outcome, status, the
+//! record's id, the request's ([`RequestId`]), the route and how long it took. The work runs in the span that was current when
+//! the request arrived, also after its client has hung up.
+//!
 //! # Example
 //!
 //! ```
@@ -74,14 +83,18 @@
 //! # }
 //! ```
 
+mod access;
 mod answers;
 mod attempt;
+mod attempts;
 mod body;
+mod budget;
 mod capture;
 mod client;
 mod cors;
 mod detached;
 mod followed;
+mod gathered;
 mod given_up;
 mod guard;
 mod key;
@@ -89,24 +102,31 @@ mod layer;
 mod meaning;
 mod observing;
 mod path;
+mod patience;
 mod pattern;
-mod pieces;
 mod read_request;
+mod reading;
 mod refusal;
 mod replay;
+mod replayed;
 mod route;
 mod scope;
+mod send_before;
 mod service;
 mod settle;
+mod spellings;
 mod strictest;
+mod trace;
 mod wait;
 
+pub use access::LOG_TARGET;
 pub use body::AnswerBody;
-pub use capture::{REQUEST_LABEL, ROUTE_LABEL, outcome_of};
+pub use budget::{MEMORY_BYTES_MAX, SMALL_BYTES_MAX};
+pub use capture::{METHOD_LABEL, OWN_LABELS, PATH_LABEL, REQUEST_LABEL, ROUTE_LABEL, TRACE_LABEL, outcome_of};
 pub use client::Client;
 pub use cors::Cors;
 pub use given_up::given_up;
-pub use guard::{Guard, LateTruth, Open, Report, Seen, Wait};
+pub use guard::{Begun, Ended, Guard, LateTruth, NewKey, Open, Report, Seen, Wait};
 pub use hapax_core::address::Scope;
 pub use key::{IDEMPOTENCY_KEY, KeyFormat, KeyRules, KeySyntax};
 pub use layer::{IdempotencyLayer, Settings};
@@ -117,11 +137,13 @@ pub use refusal::{BodyUnread, Problem, Refusal, Refused};
 pub use replay::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
 pub use route::{InFlight, KeyPer, LabelSource, Mode, RequestAge, Route, Routes, Then};
 pub use scope::{Asked, NoScope, Scopes, single_tenant};
+pub use send_before::SendBefore;
 pub use service::Idempotency;
-pub use settle::IDEMPOTENCY_ATTEMPT;
+pub use settle::{IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_RECORD};
 
 pub use crate::claim::Claim;
 
-/// Put into a request's extensions by whoever received it: stands in every refusal and in the logs.
+/// Put into a request's extensions by whoever received it: stands in every refusal, in the logs and in the record. A client
+/// may have chosen it, so it names a request for people and decides nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(pub std::sync::Arc<str>);

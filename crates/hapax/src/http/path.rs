@@ -1,7 +1,8 @@
 //! Which path and which method a request may be taken for by whoever is behind.
 //!
 //! `//pay`, `/x/../pay` and `/%70ay` reach the same handler as `/pay` in many frameworks and another one in the rest.
-//! hapax does not guess which: a route counts if any reading of the path matches it, and of those the strictest applies.
+//! hapax does not guess which: a route counts if any reading of the path matches it, and of those the strictest applies. Left
+//! to `route`: that letters may count without their case, and the last segment without what looks like a format (`.json`).
 
 use std::borrow::Cow;
 
@@ -23,29 +24,73 @@ pub(crate) fn uri_that_counts<'a>(uri: &'a Uri, _extensions: &'a Extensions) -> 
 /// Every way in which the path may be read, in the spelling of patterns, and as it came.
 ///
 /// Whoever is behind may or may not cut the parameters of segments off (`;v=1`), before it undoes escapes or after; may or
-/// may not take an escaped slash for a slash; and may or may not resolve dot segments, before it merges slashes or after.
+/// may not take an escaped slash for a slash; may or may not resolve dot segments, before it merges slashes or after; may
+/// undo escapes more than once; and may end a segment at a zero byte, or leave out the dots and spaces at its end.
 pub(crate) fn readings(path: &str) -> Vec<String> {
-    let mut readings = vec![path.to_owned()];
     if is_plain(path) {
-        return readings;
+        return vec![path.to_owned()];
     }
     let mut spellings = Vec::new();
-    for text in [Cow::Borrowed(path), without_parameters(path)] {
-        for undo in [Undo::Needless, Undo::Separators] {
-            let spelled = spelled(&text, undo);
-            add(&mut spellings, without_parameters(&spelled).into_owned());
-            add(&mut spellings, spelled);
+    for text in less_escaped(path) {
+        for text in [Cow::Borrowed(&*text), without_parameters(&text)] {
+            for undo in [Undo::Needless, Undo::Separators] {
+                let spelled = spelled(&text, undo);
+                add(&mut spellings, without_parameters(&spelled).into_owned());
+                add(&mut spellings, spelled);
+            }
         }
     }
+    let mut readings = vec![path.to_owned()];
     for spelling in spellings {
         for merged in [true, false] {
             let resolved = without_dots(&spelling, merged);
-            add(&mut readings, without_last_slash(&resolved).to_owned());
-            add(&mut readings, resolved);
+            readings.push(without_last_slash(&resolved).to_owned());
+            readings.push(resolved);
         }
-        add(&mut readings, spelling);
+        if let Some(trimmed) = trimmed(&spelling) {
+            readings.push(without_last_slash(&without_dots(&trimmed, true)).to_owned());
+        }
+        readings.push(spelling);
     }
+    readings.sort_unstable();
+    readings.dedup();
     readings
+}
+
+/// How often escapes may be undone by whoever is behind: by each of a few servers in a row.
+const UNESCAPED_TIMES_MAX: usize = 3;
+
+/// The path, and the path with the escapes of escapes undone, once, twice …
+fn less_escaped(path: &str) -> impl Iterator<Item = Cow<'_, str>> {
+    let next = |text: &Cow<'_, str>| text.contains("%25").then(|| Cow::Owned(text.replace("%25", "%")));
+    std::iter::successors(Some(Cow::Borrowed(path)), next).take(UNESCAPED_TIMES_MAX)
+}
+
+/// Every segment up to its first zero byte, and without the dots and spaces at its end, as Windows reads it; none if that
+/// changes nothing.
+fn trimmed(path: &str) -> Option<String> {
+    let segments: Vec<&str> = path.split('/').map(trimmed_segment).collect();
+    let trimmed = segments.join("/");
+    (trimmed != path).then_some(trimmed)
+}
+
+fn trimmed_segment(segment: &str) -> &str {
+    let cut = segment.split_once("%00").map_or(segment, |(before, _)| before);
+    let mut kept = cut;
+    while let Some(rest) = kept.strip_suffix('.').or_else(|| kept.strip_suffix("%20")) {
+        kept = rest;
+    }
+    // Of a dot segment that is followed by such things, the dot segment is left.
+    let dots = || ["..", "."].into_iter().find(|dots| cut.starts_with(dots));
+    if kept.is_empty() { dots().unwrap_or(cut) } else { kept }
+}
+
+/// The path without what looks like a format at its end: `/pay` for `/pay.json`, as Rails and others read it.
+pub(crate) fn without_format(path: &str) -> Option<&str> {
+    let path = without_last_slash(path);
+    let (before, format) = path.rsplit_once('.')?;
+    let is_format = !format.is_empty() && format.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    (is_format && !before.ends_with('/') && !before.is_empty()).then_some(before)
 }
 
 /// The one reading under which all spellings of a path meet: nothing cut off or undone is left to do. A plain path is its own.
@@ -64,16 +109,20 @@ fn add(texts: &mut Vec<String>, text: String) {
     }
 }
 
-/// One reading only: no escape, no parameter, no empty and no dot segment, no slash at the end, and nothing that should be
-/// escaped.
+/// One reading only: no escape, no parameter, no empty segment, none that is a dot or ends in one, no slash at the end, and
+/// nothing that should be escaped.
 pub(crate) fn is_plain(path: &str) -> bool {
     let mut before = 0;
     let is_plain = path.bytes().all(|byte| {
-        let is_plain = if matches!(byte, b'/' | b'.') { before != b'/' } else { needs_no_escape(byte) };
+        let is_plain = match byte {
+            b'/' => !matches!(before, b'/' | b'.'),
+            b'.' => before != b'/',
+            _ => needs_no_escape(byte),
+        };
         before = byte;
         is_plain
     });
-    is_plain && (before != b'/' || path.len() == 1)
+    is_plain && (!matches!(before, b'/' | b'.') || path.len() == 1)
 }
 
 /// What may stand in a segment by RFC 3986, without the semicolon, which may begin a parameter.
@@ -180,24 +229,38 @@ pub(crate) fn effective_method(method: &Method, headers: &HeaderMap) -> Method {
     asked.unwrap_or_else(|| in_upper_case(method).into_owned())
 }
 
-/// Every method that a request may be taken for: the one that counts, and where there are several overrides all of them
-/// and its own.
+/// Every method that a request may be taken for: what each override asks for, and always its own. Hardly any service obeys an
+/// override, so one adds protection and never takes it away.
 pub(crate) fn methods(method: &Method, headers: &HeaderMap) -> Vec<Method> {
-    let mut methods = vec![effective_method(method, headers)];
-    if overrides(headers).nth(1).is_some() {
-        for other in asked(headers).chain([in_upper_case(method).into_owned()]) {
-            if !methods.contains(&other) {
-                methods.push(other);
-            }
+    let mut methods = Vec::new();
+    for other in asked(headers).chain([in_upper_case(method).into_owned()]) {
+        if !methods.contains(&other) {
+            methods.push(other);
         }
     }
     methods
 }
 
-/// What the overrides ask for, of what can be asked for.
+/// The method as requests are compared by it: the one that counts, and where overrides disagree all that are asked for.
+pub(crate) fn compared_method<'a>(method: &'a Method, headers: &HeaderMap) -> Cow<'a, str> {
+    if !has_override(headers) {
+        return match in_upper_case(method) {
+            Cow::Borrowed(method) => Cow::Borrowed(method.as_str()),
+            Cow::Owned(method) => Cow::Owned(method.as_str().to_owned()),
+        };
+    }
+    let mut methods = methods(method, headers);
+    // Its own comes last, and counts only where nothing else is asked for.
+    if methods.len() > 1 && !asked(headers).any(|asked| Some(&asked) == methods.last()) {
+        methods.pop();
+    }
+    Cow::Owned(methods.iter().map(Method::as_str).collect::<Vec<_>>().join(","))
+}
+
+/// What the overrides ask for, of what can be asked for. A proxy may have joined several lines by commas.
 fn asked(headers: &HeaderMap) -> impl Iterator<Item = Method> {
-    overrides(headers).filter_map(|value| {
-        let text = value.as_bytes().trim_ascii();
+    overrides(headers).flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).filter_map(|text| {
+        let text = text.trim_ascii();
         ASKED.into_iter().find(|method| method.as_str().as_bytes().eq_ignore_ascii_case(text))
     })
 }
@@ -212,17 +275,64 @@ pub(crate) fn has_override(headers: &HeaderMap) -> bool {
     headers.keys().any(|name| OVERRIDES.contains(&name.as_str()))
 }
 
+/// Fields by which a server in front may name another target than the one that it asks for; IIS and older frameworks obey them.
+const REWRITES: [&str; 2] = ["x-original-url", "x-rewrite-url"];
+
+/// Whether a field may make the request one for another method or another path. One walk over a few names is cheaper than a
+/// look-up of each, and nearly always all there is.
+pub(crate) fn is_ambiguous(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| OVERRIDES.contains(&name.as_str()) || REWRITES.contains(&name.as_str()))
+}
+
+/// The paths that such fields name. Of several lines, whoever is behind takes the first or the last.
+pub(crate) fn rewritten(headers: &HeaderMap) -> impl Iterator<Item = String> {
+    REWRITES.iter().flat_map(|name| {
+        let mut lines = headers.get_all(*name).iter();
+        [lines.next(), lines.next_back()]
+            .into_iter()
+            .flatten()
+            .map(|line| path_of(&String::from_utf8_lossy(line.as_bytes())))
+    })
+}
+
+/// The path of a target, which may name a host before it and a query behind.
+fn path_of(target: &str) -> String {
+    let target = target.trim();
+    let behind_scheme = target.split_once("://").filter(|(scheme, _)| !scheme.contains('/')).map(|(_, rest)| rest);
+    let path = match behind_scheme {
+        Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
+        None => target,
+    };
+    let path = path.split(['?', '#']).next().unwrap_or_default();
+    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+}
+
+/// The path as requests are compared by it: as it came, with whatever field names another one.
+pub(crate) fn compared_path<'a>(path: &'a str, headers: &HeaderMap) -> Cow<'a, str> {
+    let mut compared = Cow::Borrowed(path);
+    for name in REWRITES {
+        for line in headers.get_all(name) {
+            // No path and no field has a line feed in it.
+            let line = line.as_bytes().iter().map(|byte| char::from(*byte));
+            compared = Cow::Owned(format!("{compared}\n{name}:{}", line.collect::<String>()));
+        }
+    }
+    compared
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_plain_path_has_one_reading() {
-        for path in ["/payments/1", "/", "", "*", "/a.b/c..d/e.", "/a:b@c/x,y=(1)!~_-*'$&+"] {
+        for path in ["/payments/1", "/", "", "*", "/a.b/c..d/e", "/a:b@c/x,y=(1)!~_-*'$&+"] {
             assert!(is_plain(path), "{path}");
             assert_eq!(readings(path), [path]);
         }
-        for path in ["//", "/a/", "/./a", "/a/..", "/.a", "/%41", "/a;b", "/a\\b", "/é", "/a|b", "/a//b"] {
+        for path in
+            ["//", "/a/", "/./a", "/a/..", "/.a", "/a.", "/a./b", "/%41", "/a;b", "/a\\b", "/é", "/a|b", "/a//b"]
+        {
             assert!(!is_plain(path), "{path}");
         }
     }
@@ -254,6 +364,7 @@ mod tests {
     #[test]
     fn an_escape_that_is_needed_leaves_one_reading() {
         assert_eq!(readings("/a%20b/%C3%A9"), ["/a%20b/%C3%A9"]);
+        assert_eq!(readings("/100%25"), ["/100%25"]);
     }
 
     fn reads_as(path: &str, as_what: &str) -> bool {
@@ -280,11 +391,22 @@ mod tests {
             "/open/..;a=b/%70ay;v",
             "/open/..%5Cpay",
             "/x//..//../pay",
+            "/%2570ay",
+            "/%252570ay",
+            "/x/%252e%252e/pay",
+            "/pay%00",
+            "/pay%00.png",
+            "/pay.",
+            "/pay..",
+            "/pay%20",
+            "/pay%20.%20",
+            "/x/..%20/pay",
+            "/x/..%00/pay.",
         ] {
             assert!(reads_as(path, "/pay"), "{path} {:?}", readings(path));
             assert!(readings(path).contains(&path.to_owned()), "{path}");
         }
-        for path in ["/%zzpay", "/%+1pay", "/pay%", "/pay%4", "/%2570ay", "/pay%00"] {
+        for path in ["/%zzpay", "/%+1pay", "/pay%", "/pay%4", "/%2525252570ay", "/%00pay", "/%20pay", "/.pay"] {
             assert!(!reads_as(path, "/pay"), "{path} {:?}", readings(path));
         }
     }
@@ -334,22 +456,25 @@ mod tests {
         }
         let methods = methods(method, &headers);
         assert_eq!(methods[0], effective_method(method, &headers));
+        assert!(methods.contains(&in_upper_case(method)), "its own");
         methods
     }
 
     #[test]
     fn an_override_counts_where_it_asks_for_a_change() {
         let method = |method: &Method, asked: &str| overridden(method, &[(OVERRIDES[0], asked)]);
-        assert_eq!(method(&Method::POST, "PATCH"), [Method::PATCH]);
-        assert_eq!(method(&Method::POST, " delete "), [Method::DELETE]);
-        assert_eq!(method(&Method::GET, "post"), [Method::POST]);
+        assert_eq!(method(&Method::POST, "PATCH"), [Method::PATCH, Method::POST]);
+        assert_eq!(method(&Method::POST, " delete "), [Method::DELETE, Method::POST]);
+        assert_eq!(method(&Method::GET, "post"), [Method::POST, Method::GET]);
+        assert_eq!(method(&Method::POST, "POST"), [Method::POST]);
+        assert_eq!(method(&Method::GET, "FOO, post"), [Method::POST, Method::GET]);
         assert_eq!(method(&Method::GET, "HEAD"), [Method::GET]);
         assert_eq!(overridden(&Method::POST, &[]), [Method::POST]);
     }
 
     #[test]
     fn an_override_that_asks_for_anything_else_leaves_the_method() {
-        for asked in ["GET", "HEAD", "OPTIONS", "TRACE", "CONNECT", "LINK", "FOO", "PUT, POST", "", "p\u{e9}"] {
+        for asked in ["GET", "HEAD", "OPTIONS", "TRACE", "CONNECT", "LINK", "FOO", "PUT POST", "", "p\u{e9}"] {
             assert_eq!(overridden(&Method::POST, &[(OVERRIDES[1], asked)]), [Method::POST], "{asked}");
         }
     }
@@ -360,5 +485,49 @@ mod tests {
         assert_eq!(all, [Method::POST, Method::PUT, Method::GET]);
         let one_unknown = overridden(&Method::POST, &[(OVERRIDES[0], "FOO"), (OVERRIDES[1], "PUT")]);
         assert_eq!(one_unknown, [Method::PUT, Method::POST]);
+    }
+
+    #[test]
+    fn requests_are_compared_by_every_method_that_is_asked_for() {
+        let compared = |method: &Method, asked: &[&str]| {
+            let mut map = HeaderMap::new();
+            for asked in asked {
+                map.append(OVERRIDES[0], asked.parse().unwrap());
+            }
+            compared_method(method, &map).into_owned()
+        };
+        assert_eq!(compared(&Method::POST, &[]), "POST");
+        assert_eq!(compared(&Method::from_bytes(b"post").unwrap(), &[]), "POST");
+        assert_eq!(compared(&Method::POST, &["PUT"]), "PUT");
+        assert_eq!(compared(&Method::POST, &["FOO"]), "POST");
+        assert_eq!(compared(&Method::POST, &["PUT", "DELETE", "put"]), "PUT,DELETE");
+        assert_eq!(compared(&Method::POST, &["PUT", "POST"]), "PUT,POST");
+        assert_eq!(compared(&Method::GET, &["POST"]), "POST");
+    }
+
+    #[test]
+    fn a_format_at_the_end_is_left_out_where_it_looks_like_one() {
+        let formats =
+            ["/pay.json", "/pay.xml/", "/a/b.tar.gz", "/pay.", "/.json", "/a.b/c", "/pay", "/a/.x", "/pay.a-b", ""];
+        let without = [Some("/pay"), Some("/pay"), Some("/a/b.tar"), None, None, None, None, None, None, None];
+        assert_eq!(formats.map(without_format), without);
+    }
+
+    #[test]
+    fn a_field_may_name_another_path() {
+        let named = |lines: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(REWRITES[0], line.parse().unwrap());
+            }
+            assert_eq!(is_ambiguous(&headers), !lines.is_empty());
+            (rewritten(&headers).collect::<Vec<_>>(), compared_path("/open", &headers).into_owned())
+        };
+        assert_eq!(named(&[]), (vec![], "/open".to_owned()));
+        assert_eq!(named(&["/pay?a=1#b"]), (vec!["/pay".to_owned()], "/open\nx-original-url:/pay?a=1#b".to_owned()));
+        assert_eq!(named(&["https://shop/pay?u=http://x/y"]).0, ["/pay"]);
+        assert_eq!(named(&["http://shop"]).0, ["/"]);
+        assert_eq!(named(&["pay"]).0, ["/pay"]);
+        assert_eq!(named(&["/a", "/b", "/c"]).0, ["/a", "/c"]);
     }
 }

@@ -75,18 +75,39 @@ impl Pattern {
     /// not count, as it does not at the end of a pattern.
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
-        let without_slash = || path.strip_suffix('/').filter(|rest| !rest.is_empty());
-        self.describes(path) || without_slash().is_some_and(|path| self.describes(path))
+        self.matches_by(path, |literal, part| literal == part)
     }
 
-    fn describes(&self, path: &str) -> bool {
+    /// The same, whatever the case of its letters: several frameworks do not look at it.
+    #[must_use]
+    pub(crate) fn matches_in_any_case(&self, path: &str) -> bool {
+        self.matches_by(path, str::eq_ignore_ascii_case)
+    }
+
+    /// Whether a segment has a capital letter.
+    pub(crate) fn has_capitals(&self) -> bool {
+        let has_one = |part: &String| part.bytes().any(|byte| byte.is_ascii_uppercase());
+        self.segments.iter().any(|segment| matches!(segment, Segment::Literal(part) if has_one(part)))
+    }
+
+    /// Whether it describes one path only.
+    pub(crate) fn is_literal(&self) -> bool {
+        self.segments.iter().all(|segment| matches!(segment, Segment::Literal(_)))
+    }
+
+    fn matches_by(&self, path: &str, is_same: impl Fn(&str, &str) -> bool) -> bool {
+        let without_slash = || path.strip_suffix('/').filter(|rest| !rest.is_empty());
+        self.describes(path, &is_same) || without_slash().is_some_and(|path| self.describes(path, &is_same))
+    }
+
+    fn describes(&self, path: &str, is_same: &impl Fn(&str, &str) -> bool) -> bool {
         let Some(path) = path.strip_prefix('/') else { return false };
         let mut parts = path.split('/');
         for segment in &self.segments {
             match (segment, parts.next()) {
                 (Segment::Rest, Some(_)) => return true,
                 (Segment::Name, Some(part)) if !part.is_empty() => {}
-                (Segment::Literal(literal), Some(part)) if literal == part => {}
+                (Segment::Literal(literal), Some(part)) if is_same(literal, part) => {}
                 _ => return false,
             }
         }
@@ -160,7 +181,20 @@ fn at_end(segment: &Segment) -> bool {
     matches!(segment, Segment::Literal(part) if part.is_empty())
 }
 
+/// What is meant by a segment that is a name in the patterns of other routers: `:id` (Express, Rails), `<id>` (Flask). As a
+/// literal it would match no request, and nobody would notice. One that is meant literally is written with an escape: `%3Aid`.
+fn elsewhere(part: &str) -> Option<String> {
+    let is_name =
+        |name: &&str| !name.is_empty() && name.chars().all(|letter| letter.is_alphanumeric() || letter == '_');
+    let angled = || part.strip_prefix('<')?.strip_suffix('>')?.rsplit(':').next();
+    let name = part.strip_prefix(':').or_else(angled).filter(is_name)?;
+    Some(format!("{{{name}}}"))
+}
+
 fn segment<'a>(part: &'a str, last: bool, names: &mut BTreeSet<&'a str>) -> Result<Segment, InvalidPattern> {
+    if let Some(meant) = elsewhere(part) {
+        return refuse(&format!("has a segment `{part}`, which here is no name; did you mean `{meant}`?"));
+    }
     if !part.contains(['{', '}']) {
         return literal(part);
     }
@@ -258,6 +292,17 @@ mod tests {
         assert!(pattern("/a:b").equals(&pattern("/a%3Ab")));
         assert!(pattern("/a%2Fb").matches("/a%2Fb"));
         assert!(!pattern("/a%2Fb").matches("/a/b"));
+    }
+
+    #[test]
+    fn names_as_other_routers_write_them_are_refused_with_what_is_meant() {
+        let cases =
+            [("/pay/:id", "{id}"), ("/pay/:id/capture", "{id}"), ("/pay/<id>", "{id}"), ("/pay/<int:id>", "{id}")];
+        for (text, meant) in cases {
+            let why = Pattern::parse(text).unwrap_err().to_string();
+            assert!(why.ends_with(&format!("; did you mean `{meant}`?")), "{text}: {why}");
+        }
+        assert!(pattern("/pay/%3Aid").matches("/pay/:id") && pattern("/v1/users:batch").matches("/v1/users:batch"));
     }
 
     #[test]

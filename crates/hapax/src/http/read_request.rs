@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,8 +13,9 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 use crate::clock;
-use crate::http::path::uri_that_counts;
-use crate::http::pieces::Pieces;
+use crate::http::budget::{Budget, Full, SMALL_BYTES_MAX, Share, Use};
+use crate::http::gathered::Gathered;
+use crate::http::path::{compared_path, uri_that_counts};
 use crate::http::refusal::{Problem, Refusal};
 use crate::http::route::{RequestAge, millis};
 
@@ -23,9 +25,9 @@ const DRAIN_BYTES_MAX: usize = 256 * 1024;
 /// How long a refused request's body may take. Its client is waiting for the refusal.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// In the chain of causes of a body's error: its sender made no progress for too long. The client then gets 408.
+/// In the chain of causes of a body's error: its sender made too little progress for too long. The client then gets 408.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its sender made no progress for too long")]
+#[error("its sender made too little progress for too long")]
 pub struct BodyTimedOut;
 
 /// In the chain of causes of a body's error: its chunks or trailers are malformed. The client then gets `bad-framing`.
@@ -33,8 +35,31 @@ pub struct BodyTimedOut;
 #[error("its framing is malformed")]
 pub struct BodyMalformed;
 
-/// The whole body.
-pub(crate) async fn body<B>(parts: &Parts, body: B, bytes_max: usize) -> Result<Bytes, Refusal>
+/// What of a head counts: names, values and what keeps them apart in memory, roughly.
+const FIELD_BYTES: usize = 32;
+
+/// A head that takes less is what every request has.
+const HEAD_BYTES_FREE: usize = 4 * 1024;
+
+/// Holds memory for a head, where that is larger than usual: it stays for as long as its request does.
+pub(crate) fn hold_head<B>(budget: &Arc<Budget>, request: &http::Request<B>) -> Result<Option<Share>, Full> {
+    let field = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + FIELD_BYTES;
+    let target = request.uri().path().len() + request.uri().query().map_or(0, str::len);
+    let bytes = target + request.headers().iter().map(field).sum::<usize>();
+    if bytes <= HEAD_BYTES_FREE {
+        return Ok(None);
+    }
+    let mut share = budget.share(request.extensions().get());
+    share.hold(bytes, Use::Request).map(|()| Some(share))
+}
+
+/// Refuses a request for which there is no memory. Nothing more is read of it.
+pub(crate) fn no_memory<B: Body>(body: &B) -> Refusal {
+    Refusal::memory_full("it takes no further request of this size").with_body_read(body.is_end_stream())
+}
+
+/// The whole body. Memory for it is taken before it is read, and given back when the last part of it is dropped.
+pub(crate) async fn body<B>(parts: &Parts, body: B, bytes_max: usize, mut share: Share) -> Result<Bytes, Refusal>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -45,22 +70,32 @@ where
     if body.size_hint().lower() > bytes_max as u64 {
         return Err(after_body(too_large(bytes_max), parts, body).await);
     }
-    let (mut body, mut pieces) = (std::pin::pin!(body), Pieces::default());
+    let expected = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+    // What does not say how long it is begins as a small one.
+    let held = share.hold(expected.unwrap_or(SMALL_BYTES_MAX.min(bytes_max)), Use::Request);
+    let Ok(mut read) = held.and_then(|()| Gathered::new(share, Use::Request, expected)) else {
+        return Err(no_memory(&body));
+    };
+    let mut body = std::pin::pin!(body);
     while let Some(frame) = body.frame().await {
         // What follows the body is not passed on.
         let frame = frame.map_err(|error| broken(&*error.into()).with_body_read(false))?;
         let Ok(bytes) = frame.into_data() else { continue };
-        if bytes.len() > bytes_max - pieces.length() {
+        if bytes.len() > bytes_max - read.length() {
             return Err(after_body(too_large(bytes_max), parts, body).await);
         }
-        pieces.push(bytes);
+        let is_all = body.is_end_stream();
+        if read.push(&bytes, is_all).is_err() {
+            return Err(no_memory(&*body));
+        }
     }
-    Ok(pieces.into_whole())
+    let (whole, share) = read.into_whole();
+    Ok(if whole.is_empty() { whole } else { share.around(whole) })
 }
 
 fn broken(error: &(dyn Error + 'static)) -> Refusal {
     if causes(error).any(<dyn Error>::is::<BodyTimedOut>) {
-        let detail = "the body made no progress for too long; nothing was run; send the request again";
+        let detail = "the body made too little progress for too long; nothing was run; send the request again";
         return Refusal::new(Problem::BodyIncomplete, detail).with_status(http::StatusCode::REQUEST_TIMEOUT);
     }
     if is_malformed(error) {
@@ -158,6 +193,8 @@ fn moment_ms(text: &str) -> Option<u64> {
 /// The fields of a request that can be compared.
 pub(crate) struct Fields<'a> {
     authority: Cow<'a, str>,
+    /// The path, and what else a field calls the path.
+    path: Cow<'a, str>,
     /// Those that a recipe may name.
     all: Vec<(&'a str, &'a [u8])>,
     content_type: Option<Cow<'a, [u8]>>,
@@ -170,6 +207,7 @@ pub(crate) fn fields(parts: &Parts) -> Fields<'_> {
     let headers = &parts.headers;
     Fields {
         authority: authority(parts),
+        path: compared_path(uri_that_counts(&parts.uri, &parts.extensions).path(), headers),
         all: headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect(),
         content_type: joined(headers, &CONTENT_TYPE),
         content_encoding: joined(headers, &CONTENT_ENCODING),
@@ -227,7 +265,7 @@ pub(crate) fn compared<'a>(parts: &'a Parts, method: &'a str, fields: &'a Fields
         content_encoding: fields.content_encoding.as_deref(),
         if_match: fields.if_match.as_deref(),
         headers: &fields.all,
-        ..Compared::new(method, uri.path(), body)
+        ..Compared::new(method, &fields.path, body)
     }
 }
 
@@ -292,7 +330,7 @@ mod tests {
     fn read(pieces: Vec<Piece>) -> Result<Bytes, Refusal> {
         let (parts, ()) = http::Request::new(()).into_parts();
         let pieces = http_body_util::StreamBody::new(futures_util::stream::iter(pieces));
-        body(&parts, pieces, 1_000).now_or_never().unwrap()
+        body(&parts, pieces, 1_000, Arc::<Budget>::default().share(None)).now_or_never().unwrap()
     }
 
     fn piece(bytes: &'static [u8]) -> Piece {

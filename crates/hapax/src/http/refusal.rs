@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, Response, StatusCode};
 
 /// Why a request was not run, or its answer not given.
@@ -46,15 +46,21 @@ pub enum Problem {
     KeyExpired,
     /// The caller uses too many new keys, or looks up too many.
     TooMany,
+    /// Too many attempts are in flight, in all or for this client.
+    TooManyInFlight,
     /// The store cannot prove the claim.
     StoreUnavailable,
+    /// The store has no room for new keys.
+    StoreFull,
+    /// Requests hold as much memory as they may.
+    MemoryFull,
     /// The service behind could not be reached; nothing happened.
     UpstreamUnreachable,
 }
 
 impl Problem {
     /// Every problem, in the order of the contract's table.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::KeyMissing,
         Self::KeyMalformed,
         Self::ScopeMissing,
@@ -72,7 +78,10 @@ impl Problem {
         Self::ReplayRefused,
         Self::KeyExpired,
         Self::TooMany,
+        Self::TooManyInFlight,
         Self::StoreUnavailable,
+        Self::StoreFull,
+        Self::MemoryFull,
         Self::UpstreamUnreachable,
     ];
 
@@ -97,7 +106,10 @@ impl Problem {
             Self::ReplayRefused => "replay-refused",
             Self::KeyExpired => "key-expired",
             Self::TooMany => "too-many",
+            Self::TooManyInFlight => "too-many-in-flight",
             Self::StoreUnavailable => "store-unavailable",
+            Self::StoreFull => "store-full",
+            Self::MemoryFull => "memory-full",
             Self::UpstreamUnreachable => "upstream-unreachable",
         }
     }
@@ -123,7 +135,10 @@ impl Problem {
             Self::ReplayRefused => "The recorded answer is not for this caller any more",
             Self::KeyExpired => "Idempotency-Key has expired",
             Self::TooMany => "Too many requests",
+            Self::TooManyInFlight => "Too many requests are being carried out",
             Self::StoreUnavailable => "Idempotency cannot be guaranteed now",
+            Self::StoreFull => "There is no room for new keys now",
+            Self::MemoryFull => "There is no memory for this request now",
             Self::UpstreamUnreachable => "The service could not be reached",
         }
     }
@@ -146,11 +161,18 @@ impl Problem {
             Self::ReplayRefused => StatusCode::FORBIDDEN,
             Self::KeyExpired => StatusCode::GONE,
             Self::TooMany => StatusCode::TOO_MANY_REQUESTS,
-            Self::StoreUnavailable | Self::ScopeUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooManyInFlight
+            | Self::StoreUnavailable
+            | Self::StoreFull
+            | Self::ScopeUnavailable
+            | Self::MemoryFull => StatusCode::SERVICE_UNAVAILABLE,
             Self::UpstreamUnreachable => StatusCode::BAD_GATEWAY,
         }
     }
 }
+
+/// How soon to come back when there is no memory: most requests are over by then.
+const MEMORY_RETRY_AFTER: Duration = Duration::from_secs(2);
 
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 const STRIPE_SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
@@ -185,6 +207,7 @@ pub struct Refusal {
     pub retry_after: Option<Duration>,
     should_retry: Option<bool>,
     body_unread: bool,
+    challenge: Option<HeaderValue>,
 }
 
 impl Refusal {
@@ -203,7 +226,17 @@ impl Refusal {
             retry_after: None,
             should_retry,
             body_unread: false,
+            challenge: None,
         }
+    }
+
+    /// There is no memory for a request, or for its recorded response. What was not read of it stays unread.
+    pub(crate) fn memory_full(what: &str) -> Self {
+        let detail = format!(
+            "this node holds as much in memory as it may for requests, so {what}; nothing was run; send the same request \
+             again after `Retry-After`"
+        );
+        Self::new(Problem::MemoryFull, detail).with_retry_after(MEMORY_RETRY_AFTER)
     }
 
     /// With another status.
@@ -217,6 +250,14 @@ impl Refusal {
     #[must_use]
     pub fn with_retry_after(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
+        self
+    }
+
+    /// 401, with that value of `WWW-Authenticate`.
+    #[must_use]
+    pub fn with_challenge(mut self, challenge: HeaderValue) -> Self {
+        self.status = StatusCode::UNAUTHORIZED;
+        self.challenge = Some(challenge);
         self
     }
 
@@ -254,6 +295,9 @@ impl Refusal {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if let Some(after) = self.retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(seconds(after)));
+        }
+        if let Some(challenge) = self.challenge {
+            headers.insert(WWW_AUTHENTICATE, challenge);
         }
         if let Some(should) = self.should_retry {
             say_should_retry(headers, should);

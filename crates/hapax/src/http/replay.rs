@@ -1,14 +1,16 @@
 //! From a record to the answer that a retry gets: status, fields and body as they were recorded, and marked as a replay.
 
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
 use hapax_core::clock::Timestamp;
-use hapax_core::record::{Body, Outcome};
+use hapax_core::record::{Outcome, Stored, Version};
 use hapax_core::store::Seen;
 use http::header::{HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 
+use crate::http::budget::Full;
 use crate::http::refusal::say_should_retry;
 
 /// Says that an answer comes from the record.
@@ -17,12 +19,20 @@ pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-
 /// Says until when the record is kept.
 pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 
-/// The recorded answer. `None` where its body was not kept, or nothing was recorded.
-pub(crate) fn response(seen: &Seen) -> Option<Response<Bytes>> {
-    let stored = seen.stored.as_ref()?;
-    let outcome: &Outcome = stored.record.outcome.as_deref()?;
-    let Body::Kept(body) = &outcome.body else { return None };
-    let mut response = Response::new(Bytes::copy_from_slice(body));
+/// The recorded answer. `None` where its body was not kept, or nothing was recorded. `body` gives that of a version, if
+/// there is memory for it.
+pub(crate) fn response(
+    seen: &Seen,
+    body: impl FnOnce(Version, &Arc<Outcome>) -> Result<Option<Bytes>, Full>,
+) -> Result<Option<Response<Bytes>>, Full> {
+    let Some(stored) = &seen.stored else { return Ok(None) };
+    let Some(outcome) = &stored.record.outcome else { return Ok(None) };
+    let Some(body) = body(stored.record.version, outcome)? else { return Ok(None) };
+    Ok(response_with(stored, outcome, body))
+}
+
+fn response_with(stored: &Stored, outcome: &Outcome, body: Bytes) -> Option<Response<Bytes>> {
+    let mut response = Response::new(body);
     *response.status_mut() = StatusCode::from_u16(outcome.status).ok()?;
     let headers = response.headers_mut();
     for (name, value) in &outcome.headers {
@@ -47,12 +57,10 @@ fn date(at: Timestamp) -> Option<HeaderValue> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use hapax_core::clock::Now;
     use hapax_core::fingerprint::{Fingerprint, Scheme};
-    use hapax_core::record::{Policy, Record, State, Stored, Version};
+    use hapax_core::record::{Body, Policy, Record, State};
 
     fn kept_for(ms: u64) -> Seen {
         let fingerprint = Fingerprint { scheme: Scheme::new("1;sha256").unwrap(), digest: [9; 32] };
@@ -65,7 +73,9 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_kept_beyond_the_year_9999_is_replayed_without_a_date() {
-        let expires = |ms: u64| response(&kept_for(ms)).unwrap().headers().get(IDEMPOTENCY_EXPIRES).cloned();
+        let body = |_, _: &_| Ok(Some(Bytes::new()));
+        let response = |ms: u64| response(&kept_for(ms), body).unwrap().unwrap();
+        let expires = |ms: u64| response(ms).headers().get(IDEMPOTENCY_EXPIRES).cloned();
         assert_eq!(expires(0).unwrap(), "Thu, 01 Jan 1970 00:00:00 GMT");
         assert_eq!(expires(253_402_300_799_999).unwrap(), "Fri, 31 Dec 9999 23:59:59 GMT");
         assert_eq!((expires(253_402_300_800_000), expires(u64::MAX)), (None, None));

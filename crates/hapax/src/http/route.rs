@@ -119,6 +119,10 @@ pub struct Route {
     pub keep_cookies: bool,
     /// Statuses that are passed on and leave the key ready.
     pub not_stored: Vec<StatusCode>,
+    /// How long such a key is kept for its next attempt, where that is shorter than the retention. `None`: for the retention.
+    /// Not shorter than the time after which an attempt that was not heard of counts as gone: the number of attempts begins
+    /// at 1 again.
+    pub not_stored_retention: Option<Duration>,
     /// Older requests are refused.
     pub request_age: Option<RequestAge>,
     /// Asks before each replay whether this caller may still see it.
@@ -145,6 +149,10 @@ const WAIT_LIMIT: Duration = Duration::from_secs(300);
 /// A shorter lease is over before it can be renewed, by a hiccup of the store; a shorter retention before a client that lost
 /// the answer comes back.
 const SECOND: Duration = Duration::from_secs(1);
+
+/// Long enough for a client that refreshes its token or obeys a `Retry-After`; short enough that whoever makes up callers, each of
+/// whom is answered 401, leaves minutes' worth of records and not a day's.
+const NOT_STORED_RETENTION: Duration = Duration::from_secs(10 * 60);
 
 /// The longest lease, retention or age.
 const DURATION_MAX: Duration = Duration::from_millis(DURATION_MS_MAX);
@@ -177,6 +185,7 @@ impl Default for Route {
                 StatusCode::TOO_EARLY,
                 StatusCode::TOO_MANY_REQUESTS,
             ],
+            not_stored_retention: Some(NOT_STORED_RETENTION),
             request_age: None,
             replay_check: false,
             new_keys_per_second: None,
@@ -271,6 +280,14 @@ impl Route {
         self
     }
 
+    /// How long a key is kept that an answer with a status of `not_stored` left free, at least a second. Longer than the
+    /// retention counts as the retention.
+    #[must_use]
+    pub fn with_not_stored_retention(mut self, keep: Duration) -> Self {
+        self.not_stored_retention = Some(keep.clamp(SECOND, DURATION_MAX));
+        self
+    }
+
     /// New keys per second of one caller, for the [`Guard`](crate::http::Guard) to hold up what is beyond. Zero counts as one.
     #[must_use]
     pub fn with_new_keys_per_second(mut self, keys: u32) -> Self {
@@ -326,19 +343,21 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 
 /// A route with the requests it is for.
 #[derive(Clone, Debug)]
-struct Rule {
+pub(super) struct Rule {
     /// In upper case.
-    methods: Vec<Method>,
-    pattern: Pattern,
-    route: Arc<Route>,
+    pub(super) methods: Vec<Method>,
+    pub(super) pattern: Pattern,
+    pub(super) route: Arc<Route>,
 }
 
 /// The routes of a service.
 #[derive(Clone)]
 pub struct Routes {
     /// The most specific first.
-    rules: Vec<Rule>,
+    pub(super) rules: Vec<Rule>,
     default: Arc<Route>,
+    /// Whether a pattern has a capital letter, so that a path without one may be another spelling of it.
+    pub(super) has_capitals: bool,
 }
 
 impl fmt::Debug for Routes {
@@ -357,7 +376,7 @@ impl Routes {
     /// That route for POST and PATCH on every path.
     #[must_use]
     pub fn new(default: Route) -> Self {
-        Self { rules: Vec::new(), default: Arc::new(default) }
+        Self { rules: Vec::new(), default: Arc::new(default), has_capitals: false }
     }
 
     /// Another default.
@@ -372,6 +391,7 @@ impl Routes {
     pub fn with(mut self, methods: &[Method], pattern: Pattern, route: Route) -> Self {
         let route = Route { name: Self::name(methods, &pattern), ..route };
         let methods = methods.iter().map(|method| path::in_upper_case(method).into_owned()).collect();
+        self.has_capitals |= pattern.has_capitals();
         let rule = Rule { methods, pattern, route: Arc::new(route) };
         let place = self.rules.partition_point(|other| other.pattern.specificity() >= rule.pattern.specificity());
         self.rules.insert(place, rule);
@@ -397,16 +417,23 @@ impl Routes {
     }
 
     /// The route that a request is on; `None` where it passes through because of its method. Where path or method may be
-    /// taken for several (`post` may be for POST), what applies is as strict as each of the routes that they lead to.
+    /// taken for several (`post` may be for POST, `/Pay.json` for `/pay`), what applies is as strict as each of the routes that
+    /// they lead to.
     #[must_use]
     pub fn find(&self, method: &Method, path: &str, headers: &HeaderMap) -> Option<Arc<Route>> {
-        if path::is_plain(path) && !path::has_override(headers) {
+        let is_ambiguous = path::is_ambiguous(headers);
+        if !is_ambiguous && path::is_plain(path) && !self.has_other_spellings(path) {
             return self.of(&path::in_upper_case(method), path).cloned();
         }
         let methods = path::methods(method, headers);
+        let mut readings = path::readings(path);
+        if is_ambiguous {
+            readings.extend(path::rewritten(headers).flat_map(|path| path::readings(&path)));
+        }
         let mut found: Vec<&Arc<Route>> = Vec::new();
-        for reading in path::readings(path) {
-            for route in methods.iter().filter_map(|method| self.of(method, &reading)) {
+        for (reading, method) in readings.iter().flat_map(|reading| methods.iter().map(move |method| (reading, method)))
+        {
+            for route in self.all_of(method, reading) {
                 if !found.iter().any(|other| Arc::ptr_eq(other, route)) {
                     found.push(route);
                 }
@@ -422,13 +449,16 @@ impl Routes {
     }
 
     /// The route of that method, which is in upper case, on that very path.
-    fn of(&self, method: &Method, path: &str) -> Option<&Arc<Route>> {
-        let matching = self.rules.iter().find(|rule| rule.methods.contains(method) && rule.pattern.matches(path));
-        match matching {
+    pub(super) fn of(&self, method: &Method, path: &str) -> Option<&Arc<Route>> {
+        match self.rule(method, path) {
             Some(rule) => Some(&rule.route),
             None if *method == Method::POST || *method == Method::PATCH => Some(&self.default),
             None => None,
         }
+    }
+
+    pub(super) fn rule(&self, method: &Method, path: &str) -> Option<&Rule> {
+        self.rules.iter().find(|rule| rule.methods.contains(method) && rule.pattern.matches(path))
     }
 }
 
@@ -533,10 +563,14 @@ mod tests {
             "/open/..;/pay/capture",
             "/pay;x/capture;y",
             "/v1/a%2fb/%67o",
+            "/a%252Fb",
+            "/pay%20/capture",
+            "/Pay/CAPTURE.json",
+            "/V1/x/go.",
         ] {
             assert_eq!(is_required(&routes, &Method::PUT, path), Some(true), "{path}");
         }
-        for path in ["/%c3", "/a%252Fb", "/pay%20/capture"] {
+        for path in ["/%c3", "/a%2525252Fb", "/pay%21/capture", "/pay.x/capture", "/v1/go.json"] {
             assert_eq!(is_required(&routes, &Method::PUT, path), None, "{path}");
         }
     }

@@ -8,13 +8,23 @@ use std::future::Future;
 use std::pin::Pin;
 
 use hapax_core::address::Scope;
+use http::HeaderValue;
 use http::request::Parts;
 
-/// Why there is no scope. The text has one cause and one next step, and no credential.
+/// Why there is no scope. The text has one cause and one next step, and no credential. The client reads it: what an
+/// operator should configure belongs in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoScope {
     /// The request does not say, or not in a way that can be used: 400.
     Missing(String),
+    /// Credentials are missing, have expired or are not valid, and other ones would do: 401. SDKs get a new token on that
+    /// status, and on no other.
+    Unauthorized {
+        /// The value of `WWW-Authenticate`, such as `Bearer realm="api", error="invalid_token"`.
+        challenge: HeaderValue,
+        /// One cause and one next step, for the client.
+        detail: String,
+    },
     /// Whoever knows cannot be asked: 503.
     Unavailable(String),
 }

@@ -17,15 +17,18 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
+use crate::http::access::Arrived;
 use crate::http::body::AnswerBody;
+use crate::http::budget::Share;
 use crate::http::detached::Detached;
 use crate::http::guard::Seen as Saw;
 use crate::http::layer::{Settings, Shared};
 use crate::http::path::uri_that_counts;
+use crate::http::patience::Patience;
 use crate::http::refusal::{Problem, Refusal, Refused};
 use crate::http::route::{Mode, Route};
 use crate::http::scope::NoScope;
-use crate::http::settle::{self, Call, IDEMPOTENCY_ATTEMPT, Step};
+use crate::http::settle::{self, Call, IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_RECORD, Step};
 use crate::http::{RequestId, key, observing, read_request};
 use crate::{clock, observe};
 
@@ -77,12 +80,18 @@ where
     }
 
     fn call(&mut self, mut request: Request<ReqBody>) -> Self::Future {
-        // Whoever takes it for a fence must not be told by a client, protected or not.
+        // Whoever takes it for a fence, or for the name of a record, must not be told by a client, protected or not.
         request.headers_mut().remove(IDEMPOTENCY_ATTEMPT);
+        request.headers_mut().remove(IDEMPOTENCY_RECORD);
         // The one that was polled ready is called; its clone waits for the next request.
         let clone = self.inner.clone();
         let inner = std::mem::replace(&mut self.inner, clone);
         let settings = self.shared.settings();
+        let Ok(head) = read_request::hold_head(&self.shared.budget, &request) else {
+            let (parts, body) = request.into_parts();
+            let refusal = read_request::no_memory(&body);
+            return Box::pin(async move { Ok(Asked::of(&settings, &parts).refuse(&settings, None, refusal)) });
+        };
         let path = uri_that_counts(request.uri(), request.extensions()).path();
         let route = settings.routes.find(request.method(), path, request.headers());
         if !request.method().is_safe() {
@@ -93,14 +102,25 @@ where
         }
         match route {
             Some(route) if route.protected && route.mode == Mode::Enforce => {
-                Box::pin(protect(Arc::clone(&self.shared), settings, route, inner, request))
+                Box::pin(protect(Arc::clone(&self.shared), settings, route, inner, (request, head)))
             }
             Some(route) if route.protected => {
-                Box::pin(observing::pass(Arc::clone(&self.shared), settings, route, inner, request))
+                let passing = observing::pass(Arc::clone(&self.shared), settings, route, inner, request);
+                Box::pin(while_held(head, passing))
             }
-            other => Box::pin(pass(settings, inner, request, if other.is_some() { "route" } else { "method" })),
+            other => {
+                let why = if other.is_some() { "route" } else { "method" };
+                Box::pin(while_held(head, pass(settings, inner, request, why)))
+            }
         }
     }
+}
+
+/// Holds memory for a head until there is a response.
+async fn while_held<T>(head: Option<Share>, passing: impl Future<Output = T>) -> T {
+    let passed = passing.await;
+    drop(head);
+    passed
 }
 
 /// Passes a request through.
@@ -139,7 +159,7 @@ async fn protect<S, I, ReqBody, ResBody>(
     settings: Arc<Settings>,
     route: Arc<Route>,
     inner: I,
-    request: Request<ReqBody>,
+    (request, head): (Request<ReqBody>, Option<Share>),
 ) -> Answer<I, ResBody, ReqBody>
 where
     S: Store + 'static,
@@ -151,6 +171,7 @@ where
     ResBody: Body<Data = Bytes> + Send + 'static,
     ResBody::Error: Send,
 {
+    let arrived = Arrived::now(request.extensions());
     hapax_core::failpoint!(async "headers-read");
     let found = key::read(request.headers(), &settings.key_headers, &route.key_rules, clock::wall_ms());
     if matches!(found, Ok(None)) && !route.required {
@@ -171,23 +192,34 @@ where
             return Ok(asked.refuse(&settings, None, refusal));
         }
     };
-    let call = match prepare(&settings, &route, key, parts, body).await {
-        Ok(call) => call,
+    let share = shared.budget.share(parts.extensions.get());
+    let call = match prepare(&settings, &route, key, (parts, body, share), arrived.clone()).await {
+        Ok(call) => Call { head, ..call },
         Err(refusal) => return Ok(asked.refuse(&settings, None, refusal)),
     };
     let at = settle::address(&shared, &call);
-    let settling = settle::settle(Arc::clone(&shared), Arc::clone(&settings), call, at.clone(), inner);
-    let step = match Detached::new(settling, &shared.tasks).await {
-        Step::Wait(waiting) => settle::wait(&shared, &settings, &at, waiting).await,
-        step => step,
+    let patience = Patience::default();
+    let settling =
+        settle::settle(Arc::clone(&shared), Arc::clone(&settings), call, at.clone(), inner, patience.clone());
+    let step = match patience.wait_for(Detached::new(settling, &shared.tasks)).await {
+        Some(Step::Wait(waiting)) => settle::wait(&shared, &settings, &at, waiting).await,
+        Some(step) => step,
+        None => Step::Refuse(settle::store_too_slow()),
     };
     Ok(match step {
         Step::Answer(mut answer) => {
             let_read_if_refused(&settings, asked.origin.as_ref(), &mut answer);
             answer
         }
-        Step::Replay(answer) => asked.replay(&settings, answer),
-        Step::Accepted(after) => asked.replay(&settings, settle::accepted(after)),
+        Step::Replay(answer) => {
+            arrived.replayed("replayed", at.id(), &route, answer.status());
+            asked.replay(&settings, answer)
+        }
+        Step::Accepted(after) => {
+            let answer = settle::accepted(after);
+            arrived.replayed("accepted", at.id(), &route, answer.status());
+            asked.replay(&settings, answer)
+        }
         Step::Refuse(refusal) => {
             settings.guard.saw(at.scope(), Saw::Refused(refusal.problem));
             asked.refuse(&settings, Some(&at), refusal)
@@ -208,8 +240,8 @@ async fn prepare<B>(
     settings: &Settings,
     route: &Arc<Route>,
     key: hapax_core::address::Key,
-    parts: Parts,
-    body: B,
+    (parts, body, share): (Parts, B, Share),
+    arrived: Arrived,
 ) -> Result<Call, Refusal>
 where
     B: Body<Data = Bytes>,
@@ -224,14 +256,17 @@ where
     {
         return Err(read_request::after_body(refusal, &parts, body).await);
     }
-    let body = read_request::body(&parts, body, route.request_bytes_max).await?;
+    let body = read_request::body(&parts, body, route.request_bytes_max, share).await?;
     hapax_core::failpoint!(async "body-read");
-    Ok(Call { parts, body, route: Arc::clone(route), scope, key })
+    Ok(Call { parts, head: None, body, route: Arc::clone(route), scope, key, arrived })
 }
 
 pub(crate) fn refusal_of(no_scope: NoScope) -> Refusal {
     match no_scope {
         NoScope::Missing(detail) => Refusal::new(Problem::ScopeMissing, detail),
+        NoScope::Unauthorized { challenge, detail } => {
+            Refusal::new(Problem::ScopeMissing, detail).with_challenge(challenge)
+        }
         NoScope::Unavailable(detail) => {
             Refusal::new(Problem::ScopeUnavailable, detail).with_retry_after(Duration::from_secs(1))
         }

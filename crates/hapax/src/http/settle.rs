@@ -1,5 +1,6 @@
 //! The claim, and what follows from it. Detached: it goes on if the client hangs up.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,33 +10,46 @@ use hapax_core::clock::Timestamp;
 use hapax_core::engine::{EngineError, Reply};
 use hapax_core::fingerprint::{Fingerprinter, Fingerprints};
 use hapax_core::record::{AttemptId, Body as Recorded, State, Version};
-use hapax_core::store::{ErrorKind, Seen, Store};
+use hapax_core::store::{ErrorKind, Seen, Store, StoreError};
 use hapax_core::transition::{Answer, Claimant, Decision, Event, decide};
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http::request::Parts;
 use http::{Request, Response, StatusCode};
 use http_body::Body;
 use sha2::{Digest, Sha256};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tower_service::Service;
+use tracing::{Instrument as _, Span};
 
 use crate::claim::Claim;
 use crate::fence::Fence;
+use crate::http::access::Arrived;
 use crate::http::attempt::Attempt;
+use crate::http::attempts::{self, Place};
 use crate::http::body::AnswerBody;
+use crate::http::budget::{Full, Share};
 use crate::http::capture;
-use crate::http::guard::{Seen as Saw, Wait};
+use crate::http::client::Client;
+use crate::http::guard::{NewKey, Report, Seen as Saw};
 use crate::http::layer::{Settings, Shared};
-use crate::http::path::{effective_method, resolved, uri_that_counts};
+use crate::http::path::{compared_method, effective_method, resolved, uri_that_counts};
+use crate::http::patience::Patience;
 use crate::http::refusal::{Problem, Refusal, seconds};
 use crate::http::route::{InFlight, KeyPer, Route};
+use crate::http::send_before::SendBefore;
 use crate::http::service::refusal_of;
-use crate::http::{RequestId, read_request, replay};
-use crate::observe;
+use crate::http::wait::Waited;
+use crate::http::{read_request, replay, trace};
 use crate::tokens;
+use crate::{clock, observe};
 
 /// The field that tells the service behind which attempt this is. It only grows: a fencing token.
 pub const IDEMPOTENCY_ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
+
+/// The field that tells the service behind which record this is: the id, in hexadecimal. It covers scope and key, so that a
+/// service that keeps it can say later what became of this very request. It is a name and no credential: whoever knows it can
+/// neither renew nor complete nor fail anything.
+pub const IDEMPOTENCY_RECORD: HeaderName = HeaderName::from_static("idempotency-record");
 
 /// How soon to come back while another attempt runs: most end within a second.
 const BUSY_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -49,10 +63,13 @@ const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A request with all that is needed to claim its key.
 pub(crate) struct Call {
     pub(crate) parts: Parts,
+    /// Memory that is held for a large head.
+    pub(crate) head: Option<Share>,
     pub(crate) body: Bytes,
     pub(crate) route: Arc<Route>,
     pub(crate) scope: Scope,
     pub(crate) key: Key,
+    pub(crate) arrived: Arrived,
 }
 
 /// What comes of a claim.
@@ -73,8 +90,9 @@ pub(crate) enum Step<B> {
 pub(crate) struct Waiting {
     /// At most that long.
     most: Duration,
-    /// Its head, where somebody is to be asked before a replay.
-    checked: Option<Box<Parts>>,
+    /// Its head, where somebody is to be asked before a replay, and the memory that is held for it.
+    checked: Option<(Box<Parts>, Option<Share>)>,
+    client: Option<Client>,
     /// Whether the route accepts (202) what still runs after that time.
     accepts: bool,
 }
@@ -109,6 +127,7 @@ pub(crate) async fn settle<S, I, ReqBody, ResBody>(
     call: Call,
     at: Address,
     inner: I,
+    patience: Patience,
 ) -> Step<ResBody>
 where
     S: Store + 'static,
@@ -119,17 +138,21 @@ where
     let attempt_id = AttemptId::from_bytes(tokens::random());
     hapax_core::failpoint!(async "before-claim");
     // The lease begins when the store stamps the claim, which is not before this.
-    let begun = Instant::now();
-    let reply = match claim(&shared, &settings, &call, &at, attempt_id).await {
-        Ok(reply) => reply,
+    let (begun, begun_ms) = (Instant::now(), clock::boot_ms());
+    let (reply, place) = match claim(&shared, &settings, &call, &at, attempt_id, &patience).await {
+        Ok(claimed) => claimed,
         Err(refusal) => return Step::Refuse(refusal),
     };
     count(&reply, &settings, &call.route, &at);
     match reply.answer {
         // In a box, so that a replay does not pay for the room that work takes.
-        Answer::Proceed => Box::pin(run(&shared, call, at, Claimed { attempt_id, reply, begun }, inner)).await,
+        Answer::Proceed => {
+            let (span, claimed) = (span_of(&call), Claimed { attempt_id, reply, begun, begun_ms, place });
+            Box::pin(run(&shared, call, at, claimed, inner).instrument(span)).await
+        }
         Answer::Replay => {
-            replay_if_allowed(&settings, call.route.replay_check.then_some(&call.parts), &at, &reply.seen).await
+            let replayed = recorded(&shared, call.parts.extensions.get(), &reply.seen);
+            replay_if_allowed(&settings, call.route.replay_check.then_some(&call.parts), &at, replayed).await
         }
         Answer::Busy => busy(&reply.seen, call),
         Answer::Accepted => Step::Accepted(due(&reply.seen)),
@@ -143,72 +166,149 @@ where
     }
 }
 
-/// The claim itself, behind rates and breaker.
+/// The claim itself, behind rates and breaker, with the place of the attempt that it begins.
 async fn claim<S: Store + 'static>(
     shared: &Arc<Shared<S>>,
     settings: &Settings,
     call: &Call,
     at: &Address,
     attempt_id: AttemptId,
-) -> Result<Reply, Refusal> {
+    patience: &Patience,
+) -> Result<(Reply, Option<Place>), Refusal> {
     let (guard, route) = (&settings.guard, &*call.route);
     guard.look_up(at.scope(), route).map_err(|wait| too_many("look-ups", wait))?;
-    let turn =
-        guard.store().map_err(|wait| store_unavailable("the store has failed several times").with_retry_after(wait))?;
+    if let Some(client) = client_of(&call.parts) {
+        guard.look_up_from(client).map_err(too_many_from_there)?;
+    }
     let at_hand = shared.answers.find(at, Instant::now(), settings.answers_at_hand);
-    let method = effective_method(&call.parts.method, &call.parts.headers);
+    let method = compared_method(&call.parts.method, &call.parts.headers);
     let fields = read_request::fields(&call.parts);
-    let compared = read_request::compared(&call.parts, method.as_str(), &fields, &call.body);
+    let compared = read_request::compared(&call.parts, &method, &fields, &call.body);
     let fingerprints = Fingerprinter::new(compared, &route.recipe, &settings.fingerprint_keys)
         .map_err(|error| store_unavailable(&error.to_string()))?;
-    let request_id = call.parts.extensions.get::<RequestId>().map(|id| &*id.0);
-    let labels = &capture::claim_labels(route, request_id, &call.body);
+    let labels = &capture::claim_labels(route, &call.parts, &call.body);
     let (fingerprints, policy): (&dyn Fingerprints, _) = (&fingerprints, route.policy);
     let since = settings.fence.map_or_else(Timestamp::default, |fence| fence.restored_at);
     let suspect = Event::Suspect { since, fingerprints, policy, labels };
     let claim = Event::Claim { by: Claimant::Client, attempt_id, fingerprints, policy, labels };
     if let Some(reply) = at_hand.and_then(|seen| replayed(seen, &claim)) {
-        return Ok(reply);
+        return Ok((reply, None));
     }
+    let (events, client) = ([&suspect, &claim], client_of(&call.parts));
+    let (place, turn) = match admitted(shared, settings, client) {
+        Ok(admitted) => admitted,
+        Err(refusal) => {
+            let reply = read_only(shared, settings, at, events, false).await;
+            return reply.map(|reply| (reply, None)).ok_or(refusal);
+        }
+    };
     let begun = Instant::now();
-    let claimed = claim_if_allowed(shared, settings, route, at, [&suspect, &claim]).await;
-    observe::store_took("claim", begun.elapsed().as_secs_f64());
+    let new = NewKey { caller: at.scope(), client, route };
+    let mut claiming = pin!(claim_if_allowed(shared, settings, &new, at, events));
+    let in_time = timeout(settings.store_timeout, &mut claiming).await;
     if let Some(report) = turn {
-        report(has_answered(&claimed));
+        report(in_time.as_ref().is_ok_and(has_answered));
     }
-    if let Err(EngineError::Store(error)) = &claimed
-        && error.kind == ErrorKind::Ambiguous
+    let Ok(claimed) = in_time else {
+        patience.end();
+        tell_of_slowness(at);
+        give_back_late(shared, call, at, attempt_id, &claiming.await, place);
+        return Err(store_too_slow());
+    };
+    observe::store_took("claim", begun.elapsed().as_secs_f64());
+    let (mut place, is_in_doubt) = (Some(place), is_ambiguous(&claimed));
+    if is_in_doubt {
+        Attempt::give_back(shared, &call.route, at.clone(), attempt_id, place.take(), call.arrived.clone());
+    }
+    if !has_answered(&claimed)
+        && let Some(reply) = read_only(shared, settings, at, events, is_in_doubt).await
     {
-        Attempt::give_back(shared, &call.route, at.clone(), attempt_id);
+        return Ok((reply, None));
     }
-    let allowed = claimed.map_err(|error| refused_claim(&error, at))?;
-    let reply = allowed.map_err(|wait| too_many("new keys", wait))?;
+    let reply = claimed.map_err(|error| refused_claim(&error, at, call))??;
     if reply.answer == Answer::Replay {
         shared.answers.keep(at, &reply.seen, begun, settings.answers_at_hand);
     }
-    Ok(reply)
+    Ok((reply, place))
+}
+
+/// Asks for a place among the attempts and for a turn at the store. Before the claim: what is claimed must be able to run, and
+/// what runs must be counted.
+fn admitted<S>(
+    shared: &Shared<S>,
+    settings: &Settings,
+    client: Option<Client>,
+) -> Result<(Place, Option<Report>), Refusal> {
+    let place = shared.attempts.take(client, settings.attempts_max, settings.attempts_per_client_max);
+    let place = place.map_err(attempts::Full::refusal)?;
+    let turn = settings.guard.store();
+    let turn = turn.map_err(|wait| store_unavailable("the store has failed several times").with_retry_after(wait))?;
+    Ok((place, turn))
+}
+
+fn tell_of_slowness(at: &Address) {
+    let error = StoreError::new("swap", ErrorKind::Ambiguous, "it was not answered in time; nothing is run for it");
+    observe::store_failed(&error);
+    tracing::warn!(id = %at.id(), %error, "a claim could not be proved");
+}
+
+fn is_ambiguous<T>(claimed: &Result<T, EngineError>) -> bool {
+    matches!(claimed, Err(EngineError::Store(error)) if error.kind == ErrorKind::Ambiguous)
+}
+
+/// The client was refused while this was asked. If the key is ours by now, or may be, it is given back: nothing was run.
+fn give_back_late<S: Store + 'static>(
+    shared: &Arc<Shared<S>>,
+    call: &Call,
+    at: &Address,
+    attempt_id: AttemptId,
+    claimed: &Result<Result<Reply, Refusal>, EngineError>,
+    place: Place,
+) {
+    let may_be_ours = is_ambiguous(claimed)
+        || matches!(claimed, Ok(Ok(reply)) if reply.answer == Answer::Proceed && reply.attempt_id() == Some(attempt_id));
+    if may_be_ours {
+        Attempt::give_back(shared, &call.route, at.clone(), attempt_id, Some(place), call.arrived.clone());
+    }
+}
+
+/// What can be answered although nothing can be claimed. In a box: it is rare, and claims should not pay for its room.
+async fn read_only<S: Store + 'static>(
+    shared: &Shared<S>,
+    settings: &Settings,
+    at: &Address,
+    events: [&Event<'_>; 2],
+    is_in_doubt: bool,
+) -> Option<Reply> {
+    let begun = Instant::now();
+    let read = shared.reading.answer(shared.engine.store(), at, settings.fence, events, is_in_doubt);
+    let reply = Box::pin(read).await?;
+    if reply.answer == Answer::Replay {
+        shared.answers.keep(at, &reply.seen, begun, settings.answers_at_hand);
+    }
+    Some(reply)
 }
 
 /// Asks the store, and the guard before a new key is claimed. Whether it is new is looked up first where the route limits
-/// new keys, so that retries use up nothing; elsewhere only for a guard that says no by rules of its own.
+/// new keys, so that retries use up nothing; elsewhere only where the guard says no, which counts for new keys only.
 async fn claim_if_allowed<S: Store + 'static>(
     shared: &Shared<S>,
     settings: &Settings,
-    route: &Route,
+    new: &NewKey<'_>,
     at: &Address,
     [suspect, claim]: [&Event<'_>; 2],
-) -> Result<Result<Reply, Wait>, EngineError> {
-    let (engine, is_limited) = (&shared.engine, route.new_keys_per_second.is_some());
+) -> Result<Result<Reply, Refusal>, EngineError> {
+    let (engine, is_limited) = (&shared.engine, new.route.new_keys_per_second.is_some());
     let mut seen = if is_limited { Some(engine.store().get(at).await?) } else { None };
     if seen.as_ref().is_none_or(|seen| is_new(seen, claim))
-        && let Err(wait) = settings.guard.new_key(at.scope(), route)
+        && let Err(refusal) = may_be_new(settings, new)
     {
         if is_limited {
-            return Ok(Err(wait));
+            return Ok(Err(refusal));
         }
         let looked = engine.store().get(at).await?;
         if is_new(&looked, claim) {
-            return Ok(Err(wait));
+            return Ok(Err(refusal));
         }
         seen = Some(looked);
     }
@@ -220,8 +320,19 @@ async fn claim_if_allowed<S: Store + 'static>(
     .map(Ok)
 }
 
+/// Asks the guard: first what uses nothing up.
+fn may_be_new(settings: &Settings, new: &NewKey<'_>) -> Result<(), Refusal> {
+    settings.guard.room_for(new)?;
+    settings.guard.new_key(new.caller, new.route).map_err(|wait| too_many("new keys", wait))
+}
+
+/// Where a request comes from, as far as that counts.
+pub(crate) fn client_of(parts: &Parts) -> Option<Client> {
+    parts.extensions.get().copied()
+}
+
 /// Whether a claim would be the first under its key: there is no record, or it has expired.
-fn is_new(seen: &Seen, claim: &Event<'_>) -> bool {
+pub(crate) fn is_new(seen: &Seen, claim: &Event<'_>) -> bool {
     let decided = decide(seen, claim, Version::from_bytes([0; 16]));
     decided.is_ok_and(|decided| decided.write.is_some_and(|next| next.attempt <= 1))
 }
@@ -283,8 +394,15 @@ async fn claim_behind<S: Store + 'static>(
     }
 }
 
-fn refused_claim(error: &EngineError, at: &Address) -> Refusal {
-    tracing::warn!(id = %at.id(), %error, "a claim could not be proved");
+/// What work logs, wherever it goes on, names its request. Only for what runs: a replay has one line, which names it.
+fn span_of(call: &Call) -> Span {
+    let request_id = call.arrived.request_id.as_ref().map(|id| &*id.0);
+    tracing::info_span!("request", request_id, trace_id = trace::id(&call.parts.headers))
+}
+
+fn refused_claim(error: &EngineError, at: &Address, call: &Call) -> Refusal {
+    let request_id = call.arrived.request_id.as_ref().map(|id| &*id.0);
+    tracing::warn!(id = %at.id(), request_id, %error, "a claim could not be proved");
     if let EngineError::Store(error) = error {
         observe::store_failed(error);
     }
@@ -330,6 +448,9 @@ struct Claimed {
     reply: Reply,
     /// When the claim was begun.
     begun: Instant,
+    /// The same by the boot clock, which goes on while the host is asleep.
+    begun_ms: u64,
+    place: Option<Place>,
 }
 
 async fn run<S, I, ReqBody, ResBody>(
@@ -346,20 +467,26 @@ where
     ResBody: Body<Data = Bytes> + Send + 'static,
 {
     hapax_core::failpoint!(async "claim-durable");
-    let Call { mut parts, body, route, .. } = call;
-    let Claimed { attempt_id, reply, begun } = claimed;
+    let Call { mut parts, head: _head, body, route, arrived, .. } = call;
+    let Claimed { attempt_id, reply, begun, begun_ms, place } = claimed;
+    let client = client_of(&parts);
     let (attempt, checkpoint) = reply.record().map_or((1, None), |record| (record.attempt, record.checkpoint.clone()));
     parts.headers.insert(IDEMPOTENCY_ATTEMPT, HeaderValue::from(attempt));
+    if let Ok(id) = HeaderValue::from_bytes(&at.id().to_hex()) {
+        parts.headers.insert(IDEMPOTENCY_RECORD, id);
+    }
     // What is recorded must be what every retry can read.
     parts.headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     parts.extensions.insert(Claim::new(at.clone(), attempt, checkpoint));
+    let lease_ms = reply.record().map_or(0, |record| record.policy.lease_ms);
+    let before = SendBefore::of_lease(begun_ms, lease_ms);
+    parts.extensions.insert(before.clone());
     let request = Request::from_parts(parts, ReqBody::from(body));
-    let lease = Duration::from_millis(reply.record().map_or(0, |record| record.policy.lease_ms));
-    let attempt = Attempt::new(shared, &route, at, attempt_id, reply);
+    let attempt = Attempt::new(shared, &route, (at, client), attempt_id, reply, (before.clone(), place), arrived);
     // A process that was paused must not send what others may have taken for lost. Half a lease, so that the first
-    // renewal still comes in time.
-    if begun.elapsed() >= lease / 2 {
-        return Step::Refuse(attempt.give_up().await);
+    // renewal still comes in time. Whoever sends looks again, directly before the first byte: see `send_before`.
+    if begun.elapsed() >= Duration::from_millis(lease_ms) / 2 || before.is_over() {
+        return Step::Refuse(attempt.give_up());
     }
     // A panic before the first await is one in the middle, too.
     match attempt.run(async move { inner.call(request).await }).await {
@@ -369,10 +496,15 @@ where
 }
 
 /// The recorded answer, unless whoever is asked about a head that is to be checked says that it is not for this caller.
-async fn replay_if_allowed<B>(settings: &Settings, checked: Option<&Parts>, at: &Address, seen: &Seen) -> Step<B> {
-    let Some(parts) = checked else { return recorded(seen) };
+async fn replay_if_allowed<B>(
+    settings: &Settings,
+    checked: Option<&Parts>,
+    at: &Address,
+    replayed: Step<B>,
+) -> Step<B> {
+    let Some(parts) = checked else { return replayed };
     match settings.scopes.may_replay(parts, at.scope()).await {
-        Ok(true) => recorded(seen),
+        Ok(true) => replayed,
         Ok(false) => Step::Refuse(Refusal::new(
             Problem::ReplayRefused,
             "this caller may not see the recorded answer any more; ask whoever grants access",
@@ -381,10 +513,11 @@ async fn replay_if_allowed<B>(settings: &Settings, checked: Option<&Parts>, at: 
     }
 }
 
-fn recorded<B>(seen: &Seen) -> Step<B> {
-    match replay::response(seen) {
-        Some(answer) => Step::Replay(answer),
-        None => Step::Refuse(Refusal::new(
+fn recorded<S, B>(shared: &Shared<S>, client: Option<&Client>, seen: &Seen) -> Step<B> {
+    match replay::response(seen, |version, outcome| shared.replayed.body(&shared.budget, client, version, outcome)) {
+        Err(Full) => Step::Refuse(Refusal::memory_full("it cannot send the recorded response, which stands")),
+        Ok(Some(answer)) => Step::Replay(answer),
+        Ok(None) => Step::Refuse(Refusal::new(
             Problem::AnswerNotKept,
             "the request was carried out and its answer was too large or streamed, so it was not kept; \
              it is not run again; look the result up",
@@ -393,7 +526,8 @@ fn recorded<B>(seen: &Seen) -> Step<B> {
 }
 
 fn busy<B>(seen: &Seen, call: Call) -> Step<B> {
-    let Call { parts, route, .. } = call;
+    let Call { parts, route, head, .. } = call;
+    let client = parts.extensions.get().copied();
     let most = match (route.in_flight, preferred_wait(&parts)) {
         _ if !is_running(seen) => return Step::Refuse(not_running(due(seen))),
         (_, Some(asked)) if !asked.is_zero() => asked.min(route.wait_max),
@@ -402,7 +536,7 @@ fn busy<B>(seen: &Seen, call: Call) -> Step<B> {
         (InFlight::Conflict | InFlight::Wait, _) => return Step::Refuse(in_progress(BUSY_RETRY_AFTER)),
     };
     let accepts = route.in_flight == InFlight::Accepted;
-    Step::Wait(Waiting { most, checked: route.replay_check.then(|| Box::new(parts)), accepts })
+    Step::Wait(Waiting { most, checked: route.replay_check.then(|| (Box::new(parts), head)), client, accepts })
 }
 
 /// `Prefer: wait=N` (RFC 7240). The first one counts; what is not understood is ignored.
@@ -421,15 +555,29 @@ where
     S: Store + 'static,
 {
     let _waiting = observe::Gauge::waiting();
-    match shared.waiters.wait(&shared.engine, at, waiting.most).await {
-        Some(seen) => match seen.stored.as_ref().map(|stored| stored.record.state) {
-            Some(State::Completed) => replay_if_allowed(settings, waiting.checked.as_deref(), at, &seen).await,
+    match shared.waiters.wait(&shared.engine, at, waiting.most, settings.store_timeout).await {
+        Waited::Settled(seen) => match seen.stored.as_ref().map(|stored| stored.record.state) {
+            Some(State::Completed) => {
+                let replayed = recorded(shared, waiting.client.as_ref(), &seen);
+                let checked = waiting.checked.as_ref().map(|(parts, _)| &**parts);
+                replay_if_allowed(settings, checked, at, replayed).await
+            }
             Some(State::Unknown | State::Dead) => Step::Refuse(undecided()),
             _ => Step::Refuse(not_running(due(&seen))),
         },
-        None if waiting.accepts => Step::Accepted(BUSY_RETRY_AFTER),
-        None => Step::Refuse(in_progress(BUSY_RETRY_AFTER)),
+        Waited::StoreSilent => Step::Refuse(store_silent()),
+        Waited::TimeOver if waiting.accepts => Step::Accepted(BUSY_RETRY_AFTER),
+        Waited::TimeOver => Step::Refuse(in_progress(BUSY_RETRY_AFTER)),
     }
+}
+
+/// The store went away while another attempt was waited for, which may still run.
+fn store_silent() -> Refusal {
+    Refusal::new(
+        Problem::StoreUnavailable,
+        "a request with this key is being carried out, and the store does not answer any more; send the same request again",
+    )
+    .with_retry_after(STORE_RETRY_AFTER)
 }
 
 fn is_running(seen: &Seen) -> bool {
@@ -491,6 +639,16 @@ fn mismatch(route: &Route) -> Refusal {
 fn too_many(what: &str, wait: Duration) -> Refusal {
     let detail = format!("this caller uses too many {what} per second; nothing was run; slow down");
     Refusal::new(Problem::TooMany, detail).with_retry_after(wait)
+}
+
+fn too_many_from_there(wait: Duration) -> Refusal {
+    let detail = "too many look-ups per second come from this address; nothing was run; slow down";
+    Refusal::new(Problem::TooMany, detail).with_retry_after(wait)
+}
+
+/// The time for a claim was over.
+pub(crate) fn store_too_slow() -> Refusal {
+    store_unavailable("the store did not answer in time")
 }
 
 fn store_unavailable(cause: &str) -> Refusal {

@@ -44,6 +44,7 @@ fn stricter(route: &Route, other: &Route) -> Route {
         request_bytes_max: route.request_bytes_max.min(other.request_bytes_max),
         keep_cookies: route.keep_cookies && other.keep_cookies,
         not_stored: route.not_stored.iter().filter(|status| other.not_stored.contains(status)).copied().collect(),
+        not_stored_retention: longest(route.not_stored_retention, other.not_stored_retention),
         request_age: stricter_age(route.request_age.as_ref(), other.request_age.as_ref()),
         replay_check: route.replay_check || other.replay_check,
         new_keys_per_second: least(route.new_keys_per_second, other.new_keys_per_second),
@@ -66,6 +67,11 @@ fn stricter_age(age: Option<&RequestAge>, other: Option<&RequestAge>) -> Option<
     let age_max = least(age.map(|age| age.age_max), other.map(|age| age.age_max))?;
     let header = age.or(other)?.header.clone();
     Some(RequestAge { header, age_max })
+}
+
+/// The longer of two times, of which an absent one is the longest.
+fn longest<T: Ord>(time: Option<T>, other: Option<T>) -> Option<T> {
+    Some(time?.max(other?))
 }
 
 /// The smaller of two limits, either of which may be absent.

@@ -12,7 +12,7 @@ use hapax_core::engine::Engine;
 use hapax_core::record::State;
 use hapax_core::store::{Seen, Store};
 use tokio::sync::{Notify, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::tokens::Random;
 
@@ -21,6 +21,24 @@ pub(crate) const WAITERS_PER_KEY_MAX: usize = 100;
 
 const POLL_FIRST: Duration = Duration::from_millis(50);
 const POLL_LAST: Duration = Duration::from_secs(1);
+
+/// What came of waiting.
+pub(crate) enum Waited {
+    /// The record has stopped running.
+    Settled(Box<Seen>),
+    /// It has not, in the time that was allowed; or too many wait already.
+    TimeOver,
+    /// The store has not answered for longer than a client waits for it.
+    StoreSilent,
+}
+
+/// What the poller tells those who wait.
+#[derive(Clone, Debug)]
+enum Told {
+    Nothing,
+    Settled(Box<Seen>),
+    StoreSilent,
+}
 
 /// Who waits for what.
 #[derive(Debug, Default)]
@@ -32,8 +50,7 @@ pub(crate) struct Waiters {
 struct Waiting {
     count: usize,
     roused: Arc<Notify>,
-    /// The record once it has stopped running.
-    settled: watch::Receiver<Option<Seen>>,
+    told: watch::Receiver<Told>,
 }
 
 impl Waiters {
@@ -44,36 +61,42 @@ impl Waiters {
         }
     }
 
-    /// The record at that address once it is no longer running; `None` if that takes longer than `wait`, or too many
-    /// wait already.
+    /// The record at that address once it is no longer running. At most `wait` long, and as long as the store is not silent
+    /// for `store_timeout`.
     pub(crate) async fn wait<S: Store + 'static>(
         self: &Arc<Self>,
         engine: &Arc<Engine<S, Random>>,
         at: &Address,
         wait: Duration,
-    ) -> Option<Seen> {
-        let (mut settled, _place) = self.join(engine, at)?;
-        let settled = timeout(wait, settled.wait_for(Option::is_some)).await;
-        settled.ok()?.ok()?.clone()
+        store_timeout: Duration,
+    ) -> Waited {
+        let Some((mut told, _place)) = self.join(engine, at, store_timeout) else { return Waited::TimeOver };
+        let told = timeout(wait, told.wait_for(|told| !matches!(told, Told::Nothing))).await;
+        match told.ok().and_then(Result::ok).as_deref() {
+            Some(Told::Settled(seen)) => Waited::Settled(seen.clone()),
+            Some(Told::StoreSilent) => Waited::StoreSilent,
+            Some(Told::Nothing) | None => Waited::TimeOver,
+        }
     }
 
     fn join<S: Store + 'static>(
         self: &Arc<Self>,
         engine: &Arc<Engine<S, Random>>,
         at: &Address,
-    ) -> Option<(watch::Receiver<Option<Seen>>, Place)> {
+        store_timeout: Duration,
+    ) -> Option<(watch::Receiver<Told>, Place)> {
         let mut keys = self.keys();
         let waiting = keys.entry(*at.id()).or_insert_with(|| {
-            let (tell, settled) = watch::channel(None);
+            let (tell, told) = watch::channel(Told::Nothing);
             let roused = Arc::new(Notify::new());
-            tokio::spawn(poll(Arc::clone(engine), at.clone(), Arc::clone(&roused), tell));
-            Waiting { count: 0, roused, settled }
+            tokio::spawn(poll(Arc::clone(engine), at.clone(), store_timeout, Arc::clone(&roused), tell));
+            Waiting { count: 0, roused, told }
         });
         if waiting.count >= WAITERS_PER_KEY_MAX {
             return None;
         }
         waiting.count += 1;
-        Some((waiting.settled.clone(), Place { waiters: Arc::clone(self), id: *at.id() }))
+        Some((waiting.told.clone(), Place { waiters: Arc::clone(self), id: *at.id() }))
     }
 
     fn keys(&self) -> MutexGuard<'_, HashMap<Id, Waiting>> {
@@ -99,27 +122,36 @@ impl Drop for Place {
     }
 }
 
-/// Looks until the record has stopped running or nobody waits any longer. A store that fails is asked again.
+/// Looks until the record has stopped running, nobody waits any longer, or the store has been silent for too long. One that
+/// fails sooner is asked again.
 async fn poll<S: Store>(
     engine: Arc<Engine<S, Random>>,
     at: Address,
+    store_timeout: Duration,
     roused: Arc<Notify>,
-    tell: watch::Sender<Option<Seen>>,
+    tell: watch::Sender<Told>,
 ) {
     let mut pause = POLL_FIRST;
+    let mut silent_since: Option<Instant> = None;
     loop {
         tokio::select! {
             _ = timeout(pause, roused.notified()) => {}
             () = tell.closed() => return,
         }
         pause = (pause * 2).min(POLL_LAST);
-        if let Ok(seen) = engine.store().get(&at).await
-            && !is_running(&seen)
-        {
-            // If nobody listens any longer, nobody needs it.
-            let _ = tell.send(Some(seen));
-            return;
-        }
+        let since = *silent_since.get_or_insert_with(Instant::now);
+        let told = match timeout_at(since + store_timeout, engine.store().get(&at)).await {
+            Ok(Ok(seen)) if is_running(&seen) => {
+                silent_since = None;
+                continue;
+            }
+            Ok(Ok(seen)) => Told::Settled(Box::new(seen)),
+            Ok(Err(_)) if since.elapsed() < store_timeout => continue,
+            Ok(Err(_)) | Err(_) => Told::StoreSilent,
+        };
+        // If nobody listens any longer, nobody needs it.
+        let _ = tell.send(told);
+        return;
     }
 }
 

@@ -155,12 +155,14 @@ impl Work {
 
 async fn pay(State(work): State<Work>, request: Request<Body>) -> Response {
     let attempt = request.headers().get("idempotency-attempt").cloned();
+    let record = request.headers().get("idempotency-record").cloned();
     let method = request.method().as_str().parse().unwrap();
     let encoding = request.headers().get("accept-encoding").cloned();
     let run = work.run().await;
     let mut response = (StatusCode::CREATED, format!("paid, run {run}")).into_response();
     let headers = response.headers_mut();
     headers.insert("x-attempt", attempt.unwrap_or_else(|| "none".parse().unwrap()));
+    headers.insert("x-record", record.unwrap_or_else(|| "none".parse().unwrap()));
     headers.insert("x-encoding", encoding.unwrap_or_else(|| "none".parse().unwrap()));
     headers.insert("x-method", method);
     headers.append("link", "</1>".parse().unwrap());

@@ -9,7 +9,7 @@ const EXTENSION_BYTES_MAX: usize = 4 * 1024;
 /// Trailers are as small as the smallest heads.
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
 /// Fields that say where a message ends, whom it is for, or who sends it: too late in a trailer.
-const NOT_IN_TRAILERS: [&[u8]; 10] = [
+const NOT_IN_TRAILERS: [&[u8]; 11] = [
     b"content-length",
     b"transfer-encoding",
     b"host",
@@ -20,6 +20,7 @@ const NOT_IN_TRAILERS: [&[u8]; 10] = [
     b"authorization",
     b"idempotency-key",
     b"idempotency-attempt",
+    b"idempotency-record",
 ];
 
 /// Where we are in a chunked body.

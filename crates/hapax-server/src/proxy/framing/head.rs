@@ -146,6 +146,9 @@ impl Head {
         if !digits {
             return Err(problem::bad_framing("Content-Length is not a plain number. Send its decimal digits only."));
         }
+        if has_leading_zero(value) {
+            return Err(problem::LENGTH_WITH_ZERO);
+        }
         let length = value.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0'));
         match self.content_length.replace(length) {
             None => Ok(()),
@@ -163,6 +166,11 @@ impl Head {
         self.chunked = true;
         Ok(())
     }
+}
+
+/// Some read `010` as eight.
+pub(in crate::proxy) fn has_leading_zero(length: &[u8]) -> bool {
+    length.len() > 1 && length[0] == b'0'
 }
 
 const NO_REQUEST_LINE: Problem =
@@ -192,7 +200,7 @@ fn request_line(line: &[u8]) -> Result<RequestLine, Problem> {
     Ok(RequestLine { get: method == b"GET", http_10 })
 }
 
-const BAD_TARGET: Problem = problem::bad_framing(
+pub(in crate::proxy) const BAD_TARGET: Problem = problem::bad_framing(
     "The target is neither a path nor http://HOST/PATH, or not well-formed. Escape what it holds.",
 );
 
@@ -201,7 +209,7 @@ const PLAIN_TARGET_BYTES_MAX: usize = 8 * 1024;
 
 /// Whether a target has a form that a server may be asked by, and exactly one meaning: whoever comes behind us would see
 /// the rest of it without a fragment, or an authority as no path at all.
-fn is_target(target: &[u8], is_options: bool) -> bool {
+pub(in crate::proxy) fn is_target(target: &[u8], is_options: bool) -> bool {
     let is_path = target.starts_with(b"/");
     if is_path && target.len() <= PLAIN_TARGET_BYTES_MAX && target.iter().all(|byte| is_plain(*byte)) {
         return true;

@@ -19,7 +19,6 @@ use hyper::service::{HttpService, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::{Accept, TlsAcceptor};
 use tower_service::Service;
@@ -30,11 +29,14 @@ use super::shared::Shared;
 use super::shutdown::{DrainWatch, Shutdown};
 use super::{ListenOptions, Protocol, peer};
 use crate::admin::metrics::REFUSED;
-use crate::logs::RequestId;
+use crate::places::Place;
 use crate::proxy::body::Patience;
 use crate::proxy::forwarding::Sender;
+use crate::proxy::framing;
 use crate::proxy::headers::{self, Wish};
+use crate::proxy::pace::Pace;
 use crate::proxy::problem::{self, Problem};
+use crate::proxy::request_id::Named;
 use crate::proxy::{Body, Peer};
 
 /// What `Connection` says where nothing more is read.
@@ -43,25 +45,45 @@ const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const PING_INTERVAL: Duration = Duration::from_secs(20);
 /// For saying that a connection ends, to a client that is idle.
 const LAST_WORD_TIME: Duration = Duration::from_secs(1);
+/// For the same, to a client whose place was given to somebody else.
+const SENT_AWAY_TIME: Duration = Duration::from_millis(100);
+/// How often it is looked whether an HTTP/2 connection has nothing to do. Its requests are tasks of their own, and do not tell.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// What one HTTP/2 stream may have waiting for its client.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
+/// What an HTTP/2 client may send of one body before somebody reads it.
+const STREAM_WINDOW_BYTES: u32 = 256 * 1024;
+/// And of all bodies on a connection together: it is in memory, and in nobody's budget.
+const CONNECTION_WINDOW_BYTES: u32 = 512 * 1024;
+
 /// How many fields hyper reads unless told otherwise.
 const FIELDS_OF_HYPER: usize = 100;
-/// How large hyper's buffer for reading becomes unless told otherwise; a head must be smaller.
-const BUFFER_BYTES_OF_HYPER: usize = 8 * 1024 + 100 * 4 * 1024;
+/// How large hyper's buffer for reading may become, unless a head may be larger. A connection whose body nobody reads at the
+/// moment holds no more.
+const BUFFER_BYTES: usize = 64 * 1024;
 
 /// An extension of requests that ask to become a WebSocket, and may: a tunnel keeps its place among the connections, and
 /// ends when the listener drains.
 #[derive(Clone)]
 pub(in crate::proxy) struct Lodging {
-    _place: Arc<OwnedSemaphorePermit>,
+    shared: Arc<Shared>,
     shutdown: Shutdown,
+    /// How long a tunnel may be without a byte.
+    pub(in crate::proxy) idle_time: Duration,
 }
 
 impl Lodging {
+    /// The listener drains, or the place was given to somebody else.
     pub(in crate::proxy) async fn ends(&self) {
-        self.shutdown.drained().await;
+        tokio::select! {
+            () = self.shutdown.drained() => {}
+            () = self.place().sent_away() => {}
+        }
+    }
+
+    pub(in crate::proxy) fn place(&self) -> &Place {
+        &self.shared.place
     }
 }
 
@@ -73,13 +95,8 @@ pub(super) struct Terms {
 }
 
 /// Serves one connection; its place is free again when it ends.
-pub(super) async fn run<S, B>(
-    terms: Arc<Terms>,
-    service: S,
-    stream: TcpStream,
-    addr: SocketAddr,
-    place: OwnedSemaphorePermit,
-) where
+pub(super) async fn run<S, B>(terms: Arc<Terms>, service: S, stream: TcpStream, addr: SocketAddr, place: Place)
+where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send + 'static,
     B: HttpBody<Data = Bytes> + Send + 'static,
@@ -87,12 +104,13 @@ pub(super) async fn run<S, B>(
 {
     // Without it answers are only later.
     let _ = stream.set_nodelay(true);
+    let shared = Shared::new(place);
     // In boxes, because the future of an encrypted connection is several times as large as the other.
     match &terms.tls {
-        None => Box::pin(talk(&terms, service, stream, Guest { peer: peer(addr, false), place }, None)).await,
+        None => Box::pin(talk(&terms, service, stream, Guest { peer: peer(addr, false), shared }, None)).await,
         Some(tls) => {
-            Box::pin(talk_encrypted(&terms, service, tls.accept(stream), Guest { peer: peer(addr, true), place }))
-                .await;
+            let guest = Guest { peer: peer(addr, true), shared };
+            Box::pin(talk_encrypted(&terms, service, tls.accept(stream), guest)).await;
         }
     }
 }
@@ -104,7 +122,12 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    if let Ok(Ok(stream)) = timeout(terms.options.head_time, handshake).await {
+    let shaken = tokio::select! {
+        biased;
+        shaken = timeout(terms.options.head_time, handshake) => shaken,
+        () = guest.shared.place.sent_away() => return,
+    };
+    if let Ok(Ok(stream)) = shaken {
         let multiplexed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
         let protocol = if multiplexed { Protocol::Http2 } else { Protocol::Http1 };
         talk(terms, service, stream, guest, Some(protocol)).await;
@@ -114,7 +137,7 @@ where
 /// Who is connected, and the place taken.
 struct Guest {
     peer: Peer,
-    place: OwnedSemaphorePermit,
+    shared: Arc<Shared>,
 }
 
 /// `known` is what was agreed on during the handshake.
@@ -126,25 +149,17 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let Guest { peer, place } = guest;
-    let shared = Arc::new(Shared::default());
+    let Guest { peer, shared } = guest;
     let mut io = Guarded::new(stream, Arc::clone(&shared), &terms.options);
     let protocol = match known {
         Some(protocol) => protocol,
-        None => match first_words(terms, &mut io).await {
+        None => match first_words(terms, &mut io, &shared.place).await {
             Some(protocol) => protocol,
             None => return,
         },
     };
     let sender = Sender::new(peer, &terms.options.trusted_peers);
-    let context = Context {
-        terms: Arc::clone(terms),
-        place: Arc::new(place),
-        shared: Arc::clone(&shared),
-        peer,
-        sender,
-        protocol,
-    };
+    let context = Context { terms: Arc::clone(terms), shared: Arc::clone(&shared), peer, sender, protocol };
     let context = Arc::new(context);
     let answering = service_fn(move |request| answer(Arc::clone(&context), service.clone(), request));
     let io = if protocol == Protocol::Http2 { io.raw() } else { io };
@@ -153,7 +168,8 @@ where
         Protocol::Http2 => {
             let served = http2(&terms.options).serve_connection(TokioIo::new(io), answering);
             // The errors left are those of a client that went away.
-            let _ = Box::pin(until_done(served, terms.shutdown.watch(), http2::Connection::graceful_shutdown)).await;
+            let end = http2::Connection::graceful_shutdown;
+            let _ = Box::pin(until_done(served, terms.shutdown.watch(), &shared, end)).await;
         }
     }
 }
@@ -174,10 +190,12 @@ where
         (io, service) = (parts.io.into_inner(), parts.service);
         io.take_back(&parts.read_buf);
         drop(parts.read_buf);
+        shared.place.wait_since(Instant::now());
         let goes_on = tokio::select! {
             biased;
             begun = io.rest() => begun,
             () = terms.shutdown.drained() => false,
+            () = shared.place.sent_away() => false,
         };
         if !goes_on {
             // Whoever does not take a last word does without.
@@ -188,11 +206,16 @@ where
 }
 
 /// A connection without a word is idle.
-async fn first_words<T: AsyncRead + AsyncWrite + Unpin>(terms: &Terms, io: &mut Guarded<T>) -> Option<Protocol> {
+async fn first_words<T: AsyncRead + AsyncWrite + Unpin>(
+    terms: &Terms,
+    io: &mut Guarded<T>,
+    place: &Place,
+) -> Option<Protocol> {
     tokio::select! {
         biased;
         detected = timeout(terms.options.idle_time, io.detect()) => detected.ok()?.ok()?,
         () = terms.shutdown.drained() => None,
+        () = place.sent_away() => None,
     }
 }
 
@@ -205,9 +228,7 @@ fn http1(options: &ListenOptions) -> http1::Builder {
     if options.fields_max > FIELDS_OF_HYPER {
         builder.max_headers(options.fields_max);
     }
-    if options.head_bytes_max >= BUFFER_BYTES_OF_HYPER {
-        builder.max_buf_size(options.head_bytes_max.saturating_add(1));
-    }
+    builder.max_buf_size(options.head_bytes_max.saturating_add(1).max(BUFFER_BYTES));
     builder
 }
 
@@ -219,20 +240,51 @@ fn http2(options: &ListenOptions) -> http2::Builder<TokioExecutor> {
         .max_pending_accept_reset_streams(options.resets_max)
         .max_header_list_size(u32::try_from(options.head_bytes_max).unwrap_or(u32::MAX))
         .max_send_buf_size(SEND_BUFFER_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .keep_alive_interval(PING_INTERVAL);
     builder
 }
 
-/// Runs a connection; when the listener drains, `end` tells it to finish.
-async fn until_done<F: Future>(served: F, mut drain: DrainWatch, end: impl Fn(Pin<&mut F>)) -> F::Output {
-    let mut served = pin!(served);
-    let mut ending = false;
+/// Runs an HTTP/2 connection; when the listener drains, or the place was given to somebody else, `end` tells it to finish.
+async fn until_done<F: Future>(
+    served: F,
+    mut drain: DrainWatch,
+    shared: &Shared,
+    end: impl Fn(Pin<&mut F>),
+) -> Option<F::Output> {
+    let (mut served, mut timer) = (pin!(served), pin!(sleep(LOOK_EVERY)));
+    let (mut ending, mut sent_away, mut answered) = (false, false, shared.answered());
     poll_fn(|cx| {
         if !ending && drain.poll(cx).is_ready() {
             ending = true;
             end(served.as_mut());
         }
-        served.as_mut().poll(cx)
+        if let Poll::Ready(output) = served.as_mut().poll(cx) {
+            return Poll::Ready(Some(output));
+        }
+        // Requests that it still has are finished, if they do not wait for their client themselves.
+        if !sent_away && shared.place.is_sent_away(cx) {
+            sent_away = true;
+            timer.as_mut().reset(Instant::now() + SENT_AWAY_TIME);
+            end(served.as_mut());
+            if let Poll::Ready(output) = served.as_mut().poll(cx) {
+                return Poll::Ready(Some(output));
+            }
+        }
+        while (sent_away || !shared.place.is_waiting()) && timer.as_mut().poll(cx).is_ready() {
+            if shared.is_waiting() {
+                if sent_away {
+                    return Poll::Ready(None);
+                }
+                if answered == shared.answered() {
+                    shared.place.wait_since(Instant::now());
+                }
+            }
+            answered = shared.answered();
+            timer.as_mut().reset(Instant::now() + LOOK_EVERY);
+        }
+        Poll::Pending
     })
     .await
 }
@@ -263,14 +315,27 @@ where
             return Poll::Ready(false);
         }
         // A timer that is set a few times a second costs a busy connection nothing.
-        while (!armed || timer.is_elapsed()) && shared.is_quiet() {
+        while (!armed || timer.is_elapsed()) && shared.is_between_requests() {
             armed = timer.as_mut().poll(cx).is_pending();
             if !armed {
                 if answered == shared.answered() && !ending {
-                    return Poll::Ready(true);
+                    if shared.is_quiet() {
+                        return Poll::Ready(true);
+                    }
+                    shared.place.wait_since(Instant::now());
                 }
                 answered = shared.answered();
                 timer.as_mut().reset(Instant::now() + rest_after);
+            }
+        }
+        if shared.place.is_sent_away(cx) {
+            if shared.is_waiting() {
+                return Poll::Ready(false);
+            }
+            // A request came in the last moment: it is finished.
+            if !ending {
+                ending = true;
+                Pin::new(&mut served).graceful_shutdown();
             }
         }
         Poll::Pending
@@ -282,7 +347,6 @@ where
 /// What is known of a request before it is read.
 struct Context {
     terms: Arc<Terms>,
-    place: Arc<OwnedSemaphorePermit>,
     shared: Arc<Shared>,
     peer: Peer,
     sender: Sender,
@@ -298,7 +362,9 @@ where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
 {
     let open = Open::new(&context.shared);
-    let response = match context.admit(request) {
+    let field = &context.terms.options.request_id_header;
+    let named = Named::of(request.headers(), field);
+    let mut response = match context.admit(request, &named) {
         Ok(request) => {
             let Ok(mut response) = call(service, request).await;
             if context.protocol == Protocol::Http1 && response.extensions().get::<BodyUnread>().is_some() {
@@ -306,8 +372,10 @@ where
             }
             response.map(|body| Reply::service(body, open))
         }
-        Err(problem) => context.refusal(&problem).map(|body| Reply::refusal(body, open)),
+        Err(problem) => context.refusal(&problem, &named).map(|body| Reply::refusal(body, open)),
     };
+    // This request's, whatever an upstream says, or said to the request whose answer is replayed.
+    response.headers_mut().insert(field, named.value);
     context.shared.answer(response.status() == StatusCode::SWITCHING_PROTOCOLS);
     if context.shared.is_undecided() {
         // The connection waits for this answer before it reads on, and nothing else may wake it: we are in its task.
@@ -322,7 +390,7 @@ where
 
 impl Context {
     /// The request as the service gets it.
-    fn admit(&self, request: Request<Incoming>) -> Result<Request<Body>, Problem> {
+    fn admit(&self, request: Request<Incoming>, named: &Named) -> Result<Request<Body>, Problem> {
         if self.protocol == Protocol::Http1
             && let Some(problem) = self.shared.call()
         {
@@ -333,9 +401,11 @@ impl Context {
         if parts.method == Method::CONNECT {
             return Err(problem::NO_TUNNELS);
         }
-        // By HTTP/1 it was never let through.
-        if self.protocol == Protocol::Http2 && parts.headers.get_all(CONTENT_LENGTH).iter().nth(1).is_some() {
-            return Err(problem::LENGTH_TWICE);
+        if is_trace(&parts.method) {
+            return Err(problem::NO_TRACE);
+        }
+        if self.protocol == Protocol::Http2 {
+            check_as_http1(&parts)?;
         }
         if parts.headers.len() > options.fields_max {
             return Err(problem::HEAD_TOO_LARGE);
@@ -347,27 +417,53 @@ impl Context {
             parts.extensions.insert(self.lodging());
         }
         parts.extensions.insert(self.peer);
-        let patience = Patience::WithoutProgress(options.body_time);
-        let body = Body::received(incoming, self.protocol == Protocol::Http2, patience);
+        parts.headers.insert(&options.request_id_header, named.value.clone());
+        parts.extensions.insert(named.id.clone());
+        let patience = Patience::Paced(Pace::new(options.body_time, options.body_rate_min));
+        let body = Body::received(incoming, self.protocol == Protocol::Http2, patience).with_place(&self.shared);
         let body = body.with_trailers_checked(&options.relied_on);
         Ok(Request::from_parts(parts, body))
     }
 
     /// What a tunnel needs to outlive its connection.
     fn lodging(&self) -> Lodging {
-        Lodging { _place: Arc::clone(&self.place), shutdown: self.terms.shutdown.clone() }
+        let (shared, shutdown) = (Arc::clone(&self.shared), self.terms.shutdown.clone());
+        Lodging { shared, shutdown, idle_time: self.terms.options.tunnel_idle_time }
     }
 
     /// After a refusal nobody knows what the client takes the rest for.
-    fn refusal(&self, problem: &Problem) -> Response<Body> {
-        let request_id = RequestId::next().to_string();
+    fn refusal(&self, problem: &Problem, named: &Named) -> Response<Body> {
+        let request_id = &*named.id.0;
         metrics::counter!(REFUSED, "reason" => problem.code).increment(1);
         tracing::info!(code = problem.code, status = problem.status.as_u16(), request_id, "refused");
-        let mut response = problem.response_to(&request_id);
+        let mut response = problem.response_to(request_id);
         if self.protocol == Protocol::Http1 {
             response.headers_mut().insert(CONNECTION, CLOSE);
         }
         response
+    }
+}
+
+/// TRACE, and what IIS calls it; in any case, as several servers take it.
+fn is_trace(method: &Method) -> bool {
+    method.as_str().eq_ignore_ascii_case("TRACE") || method.as_str().eq_ignore_ascii_case("TRACK")
+}
+
+/// What by HTTP/1 is never let through.
+fn check_as_http1(parts: &http::request::Parts) -> Result<(), Problem> {
+    let mut lengths = parts.headers.get_all(CONTENT_LENGTH).iter();
+    if lengths.next().is_some_and(|length| framing::has_leading_zero(length.as_bytes())) {
+        return Err(problem::LENGTH_WITH_ZERO);
+    }
+    if lengths.next().is_some() {
+        return Err(problem::LENGTH_TWICE);
+    }
+    let target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).as_bytes();
+    let is_clean = target.iter().all(u8::is_ascii_graphic);
+    if is_clean && framing::is_target(target, parts.method == Method::OPTIONS) {
+        Ok(())
+    } else {
+        Err(framing::BAD_TARGET)
     }
 }
 

@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use super::shared::Shared;
 use super::{ListenOptions, Protocol};
 use crate::proxy::framing::{Framing, Stop};
+use crate::proxy::pace::Pace;
 use crate::proxy::problem;
 
 /// Stands for a head that was refused.
@@ -29,6 +30,9 @@ const FIRST_READ_BYTES: usize = 1024;
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 /// For how long.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// A client that is so far behind in taking an answer may lose its place to somebody who wants one.
+const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(super) struct Guarded<T> {
@@ -52,6 +56,8 @@ pub(super) struct Guarded<T> {
     answered: u64,
     timer: Option<Pin<Box<Sleep>>>,
     write_timer: Option<Pin<Box<Sleep>>>,
+    /// How much of its time for taking answers the client has left.
+    write_pace: Pace,
     /// How many pieces of answers an HTTP/2 client had taken, and when that was new.
     taking: Option<(u64, Instant)>,
     linger: Option<(Pin<Box<Sleep>>, usize)>,
@@ -89,6 +95,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
             answered: 0,
             timer: None,
             write_timer: None,
+            write_pace: Pace::new(options.write_time, options.write_rate_min),
             taking: None,
             linger: None,
         }
@@ -292,14 +299,27 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
 
     /// A client that takes nothing of an answer holds its connection no longer than this.
     fn poll_write_patience<R>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<R>> {
-        self.shared.set_quiet(false);
-        let limit = self.write_time;
-        let timer = self.write_timer.get_or_insert_with(|| Box::pin(sleep_until(Instant::now() + limit)));
-        timer.as_mut().poll(cx).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        self.shared.set_stirring();
+        let end = self.write_pace.wait();
+        let first = self.write_pace.until_behind(STUCK_AFTER).filter(|_| !self.shared.is_stuck());
+        let next = first.unwrap_or(end).min(end);
+        let timer = self.write_timer.get_or_insert_with(|| Box::pin(sleep_until(next)));
+        while timer.as_mut().poll(cx).is_ready() {
+            if timer.deadline() >= end {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            self.shared.set_stuck(true);
+            timer.as_mut().reset(end);
+        }
+        Poll::Pending
     }
 
-    fn wrote(&mut self) {
+    fn wrote(&mut self, result: &io::Result<usize>) {
         self.write_timer = None;
+        self.write_pace.progress(*result.as_ref().unwrap_or(&0));
+        if self.shared.is_stuck() && !self.write_pace.is_behind(STUCK_AFTER) {
+            self.shared.set_stuck(false);
+        }
         if matches!(self.mode, Mode::Framed(_)) {
             self.since = Instant::now();
         }
@@ -307,6 +327,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
 
     /// Reads on for a moment: closing with something unread resets the connection, and the client may lose the answer.
     fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.linger.is_none() {
+            self.shared.place.wait_since(Instant::now());
+        }
         let (timer, left) =
             self.linger.get_or_insert_with(|| (Box::pin(sleep_until(Instant::now() + LINGER)), LINGER_BYTES_MAX));
         let mut scratch = [0; 4096];
@@ -324,12 +347,13 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
         let before = buf.filled().len();
         match Pin::new(&mut self.inner).poll_read(cx, buf) {
             Poll::Pending => {
-                self.shared.set_quiet(self.is_quiet());
+                let head_begun = !self.held.is_empty() && self.write_timer.is_none();
+                self.shared.set_quiet(self.is_quiet(), head_begun);
                 return self.poll_patience(cx);
             }
             Poll::Ready(result) => result?,
         }
-        self.shared.set_quiet(false);
+        self.shared.set_stirring();
         if buf.filled().len() == before {
             // The client is gone; what it left behind is no request.
             self.mode = Mode::Gone;
@@ -397,7 +421,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
         match Pin::new(&mut this.inner).poll_write(cx, bytes) {
             Poll::Pending => this.poll_write_patience(cx),
             Poll::Ready(result) => {
-                this.wrote();
+                this.wrote(&result);
                 Poll::Ready(result)
             }
         }
@@ -416,7 +440,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Guarded<T> {
         match Pin::new(&mut this.inner).poll_write_vectored(cx, slices) {
             Poll::Pending => this.poll_write_patience(cx),
             Poll::Ready(result) => {
-                this.wrote();
+                this.wrote(&result);
                 Poll::Ready(result)
             }
         }

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use hapax::http::Client;
+use http::{HeaderName, Request, Response};
 use http_body::Body as HttpBody;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
@@ -30,13 +30,18 @@ pub use shutdown::Shutdown;
 use super::framing::Limits;
 use super::headers::ReliedOn;
 use super::{Body, Peer};
+use crate::descriptors;
 use crate::network::Network;
+use crate::places::{Place, Places};
 use connection::Terms;
 
 pub(super) use connection::Lodging;
+pub(super) use shared::{Shared, Starving};
 
 /// How long to pause when the system has no more sockets for us.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// While that lasts, it is logged once in so many times.
+const ACCEPT_FAILURES_PER_LINE: u64 = 100;
 /// A target longer than this is not a target; nginx draws the line there, too.
 const REQUEST_LINE_BYTES_MAX: usize = 8 * 1024;
 /// No honest request has more fields, and a map of fields does not hold many times more.
@@ -45,18 +50,27 @@ const FIELDS_AT_MOST: usize = 10_000;
 /// The limits of a listener.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
-    /// Connections at one time; further ones wait to be accepted.
+    /// Connections at one time. When all places are taken, whoever has waited longest for its client gives way; where
+    /// nobody waits, further ones wait to be accepted.
     pub connections_max: usize,
+    /// How many of them from one address (IPv6: from one /64 network); trusted peers may have all.
+    pub connections_per_client_max: usize,
     /// Header fields of one request; never more than 10,000.
     pub fields_max: usize,
     /// Bytes of one request's head.
     pub head_bytes_max: usize,
     /// From the first byte of a head to its last, and for the TLS handshake.
     pub head_time: Duration,
-    /// How long a request's body may make no progress.
+    /// How long a request's body may make no progress, and how far it may fall behind `body_rate_min`.
     pub body_time: Duration,
-    /// How long a client may take nothing of an answer.
+    /// Bytes per second that a request's body must have on the average; none: it may come as slowly as it likes.
+    pub body_rate_min: Option<u32>,
+    /// How long a client may take nothing of an answer, and how far it may fall behind `write_rate_min`.
     pub write_time: Duration,
+    /// Bytes per second that a client must take of an answer on the average, while there is something to take.
+    pub write_rate_min: Option<u32>,
+    /// How long a tunnel may be without a byte in either direction.
+    pub tunnel_idle_time: Duration,
     /// How long a connection may be without a request.
     pub idle_time: Duration,
     /// An HTTP/1 connection that had nothing to do from one look to the next, this far apart, gives its buffers back.
@@ -69,29 +83,36 @@ pub struct ListenOptions {
     pub trusted_peers: Vec<Network>,
     /// Fields that a client cannot have removed by naming them in `Connection`, beside those that are always safe from it.
     pub relied_on: ReliedOn,
+    /// The field that holds a request's id, in requests and responses.
+    pub request_id_header: HeaderName,
 }
 
 impl Default for ListenOptions {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
+            connections_per_client_max: 10_000,
             fields_max: 100,
             head_bytes_max: 32 * 1024,
             head_time: Duration::from_secs(10),
             body_time: Duration::from_secs(30),
+            body_rate_min: Some(500),
             write_time: Duration::from_secs(60),
+            write_rate_min: Some(500),
+            tunnel_idle_time: Duration::from_secs(10 * 60),
             idle_time: Duration::from_secs(75),
             rest_after: Duration::from_millis(250),
             streams_max: 200,
             resets_max: 20,
             trusted_peers: Vec::new(),
             relied_on: ReliedOn::default(),
+            request_id_header: HeaderName::from_static("x-request-id"),
         }
     }
 }
 
 impl ListenOptions {
-    fn head_limits(&self) -> Limits {
+    pub(super) fn head_limits(&self) -> Limits {
         Limits {
             fields_max: self.fields_max,
             bytes_max: self.head_bytes_max,
@@ -121,22 +142,24 @@ pub async fn serve<S, B>(
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let options = ListenOptions { fields_max: options.fields_max.min(FIELDS_AT_MOST), ..options };
-    let places = Arc::new(Semaphore::new(options.connections_max));
+    let places = Places::new(options.connections_max, options.connections_per_client_max);
     let terms = Arc::new(Terms { options, tls: tls.map(TlsAcceptor::from), shutdown: shutdown.clone() });
     let mut open = JoinSet::new();
+    // Kept over the turns of the loop: it may hold a connection that waits for a place.
+    let mut accepting = Box::pin(accept(&listener, &places, &terms.options));
     loop {
         tokio::select! {
             biased;
             () = shutdown.drained() => break,
             // Ended tasks are let go of as they end.
             Some(_) = open.join_next() => {}
-            accepted = accept(&listener, &places) => {
-                if let Some((stream, addr, place)) = accepted {
-                    open.spawn(connection::run(Arc::clone(&terms), service.clone(), stream, addr, place));
-                }
+            (stream, addr, place) = &mut accepting => {
+                accepting.set(accept(&listener, &places, &terms.options));
+                open.spawn(connection::run(Arc::clone(&terms), service.clone(), stream, addr, place));
             }
         }
     }
+    drop(accepting);
     drop(listener);
     tokio::select! {
         biased;
@@ -145,18 +168,33 @@ pub async fn serve<S, B>(
     }
 }
 
-/// Waits for a place, then for a connection.
+/// Waits for a connection, then for its place. A client that has too many already is hung up on.
 async fn accept(
     listener: &TcpListener,
-    places: &Arc<Semaphore>,
-) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let place = Arc::clone(places).acquire_owned().await.ok()?;
-    match listener.accept().await {
-        Ok((stream, addr)) => Some((stream, addr, place)),
-        Err(error) => {
-            tracing::warn!(%error, "a connection could not be accepted");
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            None
+    places: &Arc<Places>,
+    options: &ListenOptions,
+) -> (TcpStream, SocketAddr, Place) {
+    let mut failures = 0_u64;
+    loop {
+        let (stream, addr) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if failures.is_multiple_of(ACCEPT_FAILURES_PER_LINE) {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                }
+                failures += 1;
+                if descriptors::ran_out(&error) {
+                    places.make_room();
+                }
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        failures = 0;
+        let ip = addr.ip().to_canonical();
+        let is_trusted = options.trusted_peers.iter().any(|network| network.contains(ip));
+        if let Some(place) = places.get((!is_trusted).then(|| Client::new(ip))).await {
+            return (stream, addr, place);
         }
     }
 }

@@ -3,14 +3,25 @@
 //! Both count requests: the connection the heads it let through, the service its calls and answers. By these numbers they
 //! mean the same request, also when a client sends several at once.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use tokio::time::Instant;
+
+use crate::places::Place;
 use crate::proxy::problem::Problem;
 
+/// Something is under way between the client and hyper.
+const STIRRING: u8 = 0;
+/// Nothing is: no half of a head, nothing that could not be written.
+const QUIET: u8 = 1;
+/// A head has begun and is not complete.
+const HEAD_BEGUN: u8 = 2;
+
 /// State of one connection.
-#[derive(Debug, Default)]
-pub(super) struct Shared {
+pub(in crate::proxy) struct Shared {
+    /// The connection's place; a tunnel keeps it.
+    pub(in crate::proxy) place: Place,
     refused: OnceLock<(u64, Problem)>,
     calls: AtomicU64,
     answered: AtomicU64,
@@ -19,10 +30,31 @@ pub(super) struct Shared {
     open: AtomicUsize,
     taken: AtomicU64,
     offered: AtomicUsize,
-    quiet: AtomicBool,
+    quiet: AtomicU8,
+    /// Requests whose bodies come too slowly.
+    starved: AtomicUsize,
+    /// The client takes too little of what it is sent.
+    stuck: AtomicBool,
 }
 
 impl Shared {
+    pub(super) fn new(place: Place) -> Arc<Self> {
+        Arc::new(Self {
+            place,
+            refused: OnceLock::new(),
+            calls: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+            tunnel: AtomicBool::new(false),
+            undecided: AtomicBool::new(false),
+            open: AtomicUsize::new(0),
+            taken: AtomicU64::new(0),
+            offered: AtomicUsize::new(0),
+            quiet: AtomicU8::new(STIRRING),
+            starved: AtomicUsize::new(0),
+            stuck: AtomicBool::new(false),
+        })
+    }
+
     /// The head with this number must not pass.
     pub(super) fn refuse(&self, head: u64, problem: Problem) {
         // Only the first counts: nothing is read after it.
@@ -60,8 +92,9 @@ impl Shared {
         self.tunnel.load(Ordering::Acquire)
     }
 
-    /// A request has begun.
+    /// A request has begun: the connection does not wait for its client any more.
     pub(super) fn begin(&self) {
+        self.place.resume();
         self.open.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -86,18 +119,70 @@ impl Shared {
         (self.offered.load(Ordering::Relaxed) > 0).then(|| self.taken.load(Ordering::Relaxed))
     }
 
-    /// Says whether nothing is under way between the client and hyper: no half of a head, nothing that could not be written.
-    pub(super) fn set_quiet(&self, quiet: bool) {
-        self.quiet.store(quiet, Ordering::Relaxed);
+    /// Something is under way between the client and hyper.
+    pub(super) fn set_stirring(&self) {
+        self.quiet.store(STIRRING, Ordering::Relaxed);
+    }
+
+    /// Says whether nothing is under way between the client and hyper: no half of a head, nothing that could not be
+    /// written; and if something is, whether it is half of a head.
+    pub(super) fn set_quiet(&self, quiet: bool, head_begun: bool) {
+        let state = match (quiet, head_begun) {
+            (true, _) => QUIET,
+            (false, true) => HEAD_BEGUN,
+            (false, false) => STIRRING,
+        };
+        self.quiet.store(state, Ordering::Relaxed);
     }
 
     /// Whether hyper's buffers are empty and no request is open.
     pub(super) fn is_quiet(&self) -> bool {
-        self.quiet.load(Ordering::Relaxed) && !self.is_busy()
+        self.quiet.load(Ordering::Relaxed) == QUIET && !self.is_busy()
+    }
+
+    /// Whether the next request is waited for, or the rest of its head.
+    pub(super) fn is_between_requests(&self) -> bool {
+        self.quiet.load(Ordering::Relaxed) != STIRRING && !self.is_busy()
+    }
+
+    /// Says whether the client takes too little of what it is sent.
+    pub(super) fn set_stuck(&self, stuck: bool) {
+        self.stuck.store(stuck, Ordering::Relaxed);
+        if stuck { self.place.wait_since(Instant::now()) } else { self.place.resume() }
+    }
+
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
+    }
+
+    /// Whether everything that goes on here waits for the client: there is no request, or the bodies of all come too
+    /// slowly, or it does not take what it is sent.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_stuck() || self.open.load(Ordering::Relaxed) <= self.starved.load(Ordering::Relaxed)
     }
 
     /// Whether it is our turn, not the client's.
     pub(super) fn is_busy(&self) -> bool {
         self.open.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// Says of a request, while it lives, that its body comes too slowly.
+pub(in crate::proxy) struct Starving(Arc<Shared>);
+
+impl Starving {
+    pub(in crate::proxy) fn new(shared: &Arc<Shared>) -> Self {
+        shared.starved.fetch_add(1, Ordering::Relaxed);
+        if shared.is_waiting() {
+            shared.place.wait_since(Instant::now());
+        }
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Starving {
+    fn drop(&mut self) {
+        self.0.starved.fetch_sub(1, Ordering::Relaxed);
+        self.0.place.resume();
     }
 }

@@ -5,32 +5,41 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
 use rustls::CertificateError;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::exchange::Connection;
+use super::link::Link;
 use super::reread::Reread;
 use super::wire::{Socket, Wire};
 use super::{Target, UpstreamOptions};
-use crate::proxy::Body;
+use crate::descriptors;
 
 /// A larger head of an answer is not read. More than a record holds: such an answer is passed on, if not kept.
-const HEAD_BYTES_MAX: usize = hapax_core::limits::HEADER_BYTES_MAX + 32 * 1024;
+pub(super) const HEAD_BYTES_MAX: usize = hapax_core::limits::HEADER_BYTES_MAX + 32 * 1024;
 /// hyper's buffer for reading; more than the largest head.
 const READ_BUFFER_BYTES_MAX: usize = 128 * 1024;
+
+/// Why nothing was connected: it is not the upstream's fault.
+const NO_DESCRIPTOR: &str = "no file descriptor is left; raise the limit with ulimit -n, or LimitNOFILE= in the unit";
+
+/// How often it is tried again where none is left, and after which time.
+const DESCRIPTOR_LOOKS_MAX: usize = 20;
+const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
 
 /// What was connected.
 pub(super) enum Connected {
     Http1(Box<Connection>),
-    Http2(http2::SendRequest<Body>),
+    Http2(Arc<Link>),
 }
 
 /// In the clear, or encrypted.
@@ -48,7 +57,8 @@ pub(super) async fn connect(target: &Target, options: &UpstreamOptions) -> Resul
 }
 
 async fn try_connect(target: &Target, options: &UpstreamOptions) -> Result<Connected, &'static str> {
-    let wire = Wire::new(tcp(target).await?);
+    let descriptor = descriptors::take().await;
+    let wire = Wire::new(tcp_with_patience(target).await?, descriptor);
     let socket = Socket(Arc::clone(&wire));
     let Some(tls) = &target.tls else {
         let stream = Stream::Plain(socket);
@@ -115,11 +125,22 @@ fn bad_certificate(error: &CertificateError) -> &'static str {
     }
 }
 
+/// Where no descriptor is left, one may come free in a moment: a request that was accepted is worth the wait.
+async fn tcp_with_patience(target: &Target) -> Result<TcpStream, &'static str> {
+    for _ in 0..DESCRIPTOR_LOOKS_MAX {
+        match tcp(target).await {
+            Err(why) if why == NO_DESCRIPTOR => sleep(DESCRIPTOR_PAUSE).await,
+            connected => return connected,
+        }
+    }
+    Err(NO_DESCRIPTOR)
+}
+
 /// Tries each address in turn.
 async fn tcp(target: &Target) -> Result<TcpStream, &'static str> {
     let addresses = tokio::net::lookup_host((target.dial.as_str(), target.port)).await;
     let mut why = "the upstream's name has no address";
-    for address in addresses.map_err(|_| "the upstream's name cannot be resolved")? {
+    for address in addresses.map_err(|error| unresolved(&error))? {
         match TcpStream::connect(address).await {
             Ok(stream) => {
                 // Without it requests are only later.
@@ -129,10 +150,15 @@ async fn tcp(target: &Target) -> Result<TcpStream, &'static str> {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 why = "the upstream refused the connection";
             }
+            Err(error) if descriptors::ran_out(&error) => why = NO_DESCRIPTOR,
             Err(_) => why = "the upstream cannot be reached",
         }
     }
     Err(why)
+}
+
+fn unresolved(error: &io::Error) -> &'static str {
+    if descriptors::ran_out(error) { NO_DESCRIPTOR } else { "the upstream's name cannot be resolved" }
 }
 
 async fn one_by_one(stream: Stream, wire: Arc<Wire>, options: &UpstreamOptions) -> Result<Connected, &'static str> {
@@ -149,16 +175,7 @@ pub(super) fn reader() -> http1::Builder {
 }
 
 async fn multiplexed(stream: Stream) -> Result<Connected, &'static str> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
-    builder.timer(TokioTimer::new()).adaptive_window(true);
-    builder.max_header_list_size(u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX));
-    let begun = builder.handshake(TokioIo::new(stream)).await;
-    let (sender, driver) = begun.map_err(|_| "the HTTP/2 connection did not begin")?;
-    tokio::spawn(async move {
-        // Every request on it is told of its own failure.
-        let _ = driver.await;
-    });
-    Ok(Connected::Http2(sender))
+    Link::begin(stream).await.map(Connected::Http2)
 }
 
 impl AsyncRead for Stream {

@@ -23,10 +23,12 @@ use super::connect::Stream;
 use super::reread;
 use super::wire::Wire;
 use crate::proxy::{Body, BodyError};
-use hapax::http::BodyTimedOut;
+use hapax::http::{BodyTimedOut, SendBefore};
 
 /// Provisional answers and the head of the final one, together; a flood of the former ends here.
-const BYTES_BEFORE_ANSWER_MAX: usize = 128 * 1024;
+pub(super) const BYTES_BEFORE_ANSWER_MAX: usize = 128 * 1024;
+/// Why nothing was sent by a process that was asleep.
+pub(super) const HELD_UP: &str = "this node was held up for longer than its lease; nothing was sent";
 /// Why an answer was not read.
 const TOO_LARGE: &str = "the upstream's answer has more than 512 header fields, or more than 96 KiB of them";
 
@@ -86,12 +88,14 @@ impl Connection {
         let Some(request) = slot.take() else { return Err(Lost::NothingSent("the request is gone")) };
         self.deadline = Instant::now() + self.timeout;
         self.wire.allow(BYTES_BEFORE_ANSWER_MAX);
-        let before = self.wire.written();
+        let before = request.extensions().get::<SendBefore>().cloned();
+        self.wire.send_before(before.clone());
+        let written_before = self.wire.written();
         let is_head = request.method() == Method::HEAD;
         let is_whole = request.body().is_whole();
         let mut answer = pin!(self.sender.try_send_request(request));
         let result = poll_fn(|cx| self.poll_answer(answer.as_mut(), cx)).await;
-        let untouched = self.wire.written() == before;
+        let untouched = self.wire.written() == written_before;
         let response = match result {
             None if untouched => return Err(Lost::NothingSent("the upstream took nothing of the request in time")),
             None => return Err(Lost::Doubt("the upstream did not answer in time")),
@@ -100,6 +104,9 @@ impl Connection {
                 let error = failed.into_error();
                 if slot.is_some() {
                     return Err(Lost::Unsent);
+                }
+                if untouched && before.is_some_and(|before| before.is_over()) {
+                    return Err(Lost::NothingSent(HELD_UP));
                 }
                 if !error.is_parse_too_large() {
                     return Err(lost(&error, untouched));
@@ -230,6 +237,7 @@ fn lost(error: &hyper::Error, untouched: bool) -> Lost {
         return Lost::NothingSent("the upstream closed the connection before the request");
     }
     let cause = error.source().and_then(|source| source.downcast_ref::<io::Error>());
+    // (A lease that ended in the middle of a request comes here, too: the connection is closed before its last byte.)
     Lost::Doubt(if error.is_parse_too_large() {
         TOO_LARGE
     } else if error.is_parse() {

@@ -3,14 +3,22 @@
 //! A request goes out on a connection that was checked a moment before. Only a request that hyper hands back untouched may
 //! go to another connection; of every other one a byte may have left, and it is never sent again. A failure becomes a
 //! response with a [`Failure`] among its extensions: the layer that keeps the books reads it there.
+//!
+//! A request may carry a [`SendBefore`]: it is looked at where the first byte is written, however long connecting, a TLS
+//! handshake or the wait for a stream took. When it is over, nothing is sent.
 
 mod answer;
 mod connect;
+mod download;
 mod exchange;
+mod gate;
+mod link;
 mod multiplexed;
 mod pool;
 mod reread;
+mod room;
 mod tunnel;
+mod upload;
 mod wire;
 
 use std::convert::Infallible;
@@ -21,7 +29,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hapax::http::{BodyUnread, Claim};
+use hapax::http::{BodyUnread, Claim, SendBefore};
 use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT, HOST, TE, TRANSFER_ENCODING, UPGRADE};
 use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Request, Response, StatusCode, Uri, Version};
@@ -37,7 +45,7 @@ use super::listen::Lodging;
 use super::problem::{self, Problem};
 use super::{Body, Failure};
 use connect::{Connected, connect};
-use exchange::{Connection, Lost};
+use exchange::{Connection, HELD_UP, Lost};
 use multiplexed::Multiplexed;
 use pool::Pool;
 
@@ -47,11 +55,12 @@ const POOLED_ATTEMPTS_MAX: usize = 3;
 /// How to reach the upstream.
 #[derive(Clone)]
 pub struct UpstreamOptions {
-    /// For the name, the socket and TLS together.
+    /// For the name, the socket and TLS together; over HTTP/2, for a connection and a free stream.
     pub connect_timeout: Duration,
-    /// From the beginning of a request to the end of its answer.
+    /// From the beginning of a request to the end of its answer; over HTTP/2, from when there is a stream for it.
     pub answer_timeout: Duration,
-    /// How long a connection may wait for the next request: less than the upstream lets it (Node: 5 s).
+    /// How long a connection may wait for the next request: less than the upstream lets it (Node: 5 s). Zero: every request
+    /// has a connection of its own.
     pub idle_timeout: Duration,
     /// How many connections may wait.
     pub idle_max: usize,
@@ -251,9 +260,13 @@ impl Inner {
     }
 
     async fn exchange_on_new(&self, slot: &mut Option<Request<Body>>) -> Result<Response<Body>, Lost> {
+        let before = slot.as_ref().and_then(|request| request.extensions().get::<SendBefore>());
+        if before.is_some_and(SendBefore::is_over) {
+            return Err(Lost::NothingSent(HELD_UP));
+        }
         match connect(&self.target, &self.options).await.map_err(Lost::NothingSent)? {
             Connected::Http1(connection) => self.exchange_on(connection, slot).await,
-            Connected::Http2(sender) => self.multiplexed.begin(sender, slot, &self.target, &self.options).await,
+            Connected::Http2(link) => self.multiplexed.begin(link, slot, &self.target, &self.options).await,
         }
     }
 

@@ -1,35 +1,38 @@
 //! HTTP/2 to the upstream: one connection for all requests, made again when it ends.
 
-use std::error::Error as _;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING};
 use http::uri::Authority;
 use http::{Request, Response, Uri, Version};
-use hyper::body::Incoming;
-use hyper::client::conn::http2::SendRequest;
 use tokio::time::{Instant, timeout_at};
 
 use super::connect::{Connected, connect};
-use super::exchange::{Lost, check_head};
+use super::exchange::Lost;
+use super::link::Link;
 use super::{Target, UpstreamOptions};
-use crate::proxy::body::Patience;
-use crate::proxy::{Body, BodyError, headers};
+use crate::proxy::{Body, headers};
+
+/// Connections that end just when a request wants to use them; after so many it is told that nothing was sent.
+const LINKS_MAX: usize = 3;
+
+/// Why there is no answer where the upstream takes no more streams.
+const NO_STREAM: &str = "the upstream had no free HTTP/2 stream in time";
 
 /// The connection, if there is one.
 pub(super) struct Multiplexed {
     /// Whether the upstream speaks HTTP/2, as far as is known.
     expected: AtomicBool,
-    sender: Mutex<Option<SendRequest<Body>>>,
+    link: Mutex<Option<Arc<Link>>>,
     /// Held by whoever connects, so that the others wait for that connection.
     connecting: tokio::sync::Mutex<()>,
 }
 
 impl Multiplexed {
     pub(super) fn new(expected: bool) -> Self {
-        let (sender, connecting) = (Mutex::default(), tokio::sync::Mutex::default());
-        Self { expected: AtomicBool::new(expected), sender, connecting }
+        let (link, connecting) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { expected: AtomicBool::new(expected), link, connecting }
     }
 
     pub(super) fn is_expected(&self) -> bool {
@@ -39,18 +42,18 @@ impl Multiplexed {
     /// Sends a request on the connection that was just made.
     pub(super) async fn begin(
         &self,
-        sender: SendRequest<Body>,
+        link: Arc<Link>,
         slot: &mut Option<Request<Body>>,
         target: &Target,
         options: &UpstreamOptions,
     ) -> Result<Response<Body>, Lost> {
         self.expected.store(true, Ordering::Relaxed);
-        *self.sender() = Some(sender.clone());
-        address(slot, target)?;
-        exchange(sender, slot, options).await
+        *self.link() = Some(link);
+        self.send(slot, target, options).await
     }
 
-    /// Sends a request; one that is handed back untouched goes to a new connection.
+    /// Sends a request, when there is a stream for it; one that is handed back untouched goes to a new connection. Getting a
+    /// connection and a stream may take as long as connecting may, and the time for the answer begins after that.
     pub(super) async fn send(
         &self,
         slot: &mut Option<Request<Body>>,
@@ -58,28 +61,33 @@ impl Multiplexed {
         options: &UpstreamOptions,
     ) -> Result<Response<Body>, Lost> {
         address(slot, target)?;
-        let sender = self.connected(target, options).await?;
-        match exchange(sender, slot, options).await {
-            Err(Lost::Unsent) => {
-                *self.sender() = None;
-                exchange(self.connected(target, options).await?, slot, options).await
+        let until = Instant::now() + options.connect_timeout;
+        for _ in 0..LINKS_MAX {
+            let link = self.connected(until, target, options).await?;
+            let place = timeout_at(until, link.room.enter()).await.map_err(|_| Lost::NothingSent(NO_STREAM))?;
+            let Some(place) = place else { continue };
+            match link.exchange(place, slot, options).await {
+                Err(Lost::Unsent) => {}
+                other => return other,
             }
-            other => other,
         }
+        Err(Lost::NothingSent("the upstream ended its connections before the request was sent"))
     }
 
-    async fn connected(&self, target: &Target, options: &UpstreamOptions) -> Result<SendRequest<Body>, Lost> {
-        if let Some(sender) = self.live() {
-            return Ok(sender);
+    async fn connected(&self, until: Instant, target: &Target, options: &UpstreamOptions) -> Result<Arc<Link>, Lost> {
+        if let Some(link) = self.live() {
+            return Ok(link);
         }
-        let _turn = self.connecting.lock().await;
-        if let Some(sender) = self.live() {
-            return Ok(sender);
+        // Whoever connects may fail, one after the other; nobody waits for all of them.
+        let turn = timeout_at(until, self.connecting.lock()).await;
+        let _turn = turn.map_err(|_| Lost::NothingSent("connecting took too long"))?;
+        if let Some(link) = self.live() {
+            return Ok(link);
         }
         match connect(target, options).await.map_err(Lost::NothingSent)? {
-            Connected::Http2(sender) => {
-                *self.sender() = Some(sender.clone());
-                Ok(sender)
+            Connected::Http2(link) => {
+                *self.link() = Some(Arc::clone(&link));
+                Ok(link)
             }
             Connected::Http1(_) => {
                 self.expected.store(false, Ordering::Relaxed);
@@ -88,12 +96,12 @@ impl Multiplexed {
         }
     }
 
-    fn live(&self) -> Option<SendRequest<Body>> {
-        self.sender().as_ref().filter(|sender| !sender.is_closed()).cloned()
+    fn live(&self) -> Option<Arc<Link>> {
+        self.link().as_ref().filter(|link| !link.room.has_ended()).cloned()
     }
 
-    fn sender(&self) -> MutexGuard<'_, Option<SendRequest<Body>>> {
-        self.sender.lock().unwrap_or_else(PoisonError::into_inner)
+    fn link(&self) -> MutexGuard<'_, Option<Arc<Link>>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -109,50 +117,4 @@ fn address(slot: &mut Option<Request<Body>>, target: &Target) -> Result<(), Lost
     *request.version_mut() = Version::HTTP_2;
     headers::retain(request.headers_mut(), |name| ![HOST, CONNECTION, TRANSFER_ENCODING].contains(name));
     Ok(())
-}
-
-async fn exchange(
-    mut sender: SendRequest<Body>,
-    slot: &mut Option<Request<Body>>,
-    options: &UpstreamOptions,
-) -> Result<Response<Body>, Lost> {
-    let Some(request) = slot.take() else { return Err(Lost::NothingSent("the request is gone")) };
-    let deadline = Instant::now() + options.answer_timeout;
-    let response = match timeout_at(deadline, sender.try_send_request(request)).await {
-        Err(_) => return Err(Lost::Doubt("the upstream did not answer in time")),
-        Ok(Ok(response)) => response,
-        Ok(Err(mut failed)) => {
-            *slot = failed.take_message();
-            return Err(if slot.is_some() { Lost::Unsent } else { lost(&failed.into_error()) });
-        }
-    };
-    check_head(response.headers()).map_err(Lost::Doubt)?;
-    Ok(passed_on(response, deadline))
-}
-
-fn passed_on(response: Response<Incoming>, deadline: Instant) -> Response<Body> {
-    let (mut parts, incoming) = response.into_parts();
-    headers::leave(&mut parts);
-    Response::from_parts(parts, Body::received(incoming, true, Patience::Until(deadline)))
-}
-
-/// A stream that was refused, or that lies above the last one the upstream looked at, did nothing.
-fn lost(error: &hyper::Error) -> Lost {
-    let Some(source) = error.source() else { return Lost::Doubt("the upstream ended the connection") };
-    if let Some(body) = source.downcast_ref::<BodyError>() {
-        return Lost::Body { error: body.same(), untouched: false };
-    }
-    match source.downcast_ref::<h2::Error>() {
-        Some(error) if error.is_remote() && error.reason() == Some(h2::Reason::REFUSED_STREAM) => {
-            Lost::NothingSent("the upstream refused the stream")
-        }
-        Some(error) if error.is_remote() && error.is_go_away() => {
-            Lost::NothingSent("the upstream went away before it looked at the request")
-        }
-        // h2 says no more of it.
-        Some(error) if error.is_library() && error.reason() == Some(h2::Reason::PROTOCOL_ERROR) => {
-            Lost::Doubt("the upstream's answer is malformed, or has more than 96 KiB of header fields")
-        }
-        _ => Lost::Doubt("the upstream ended the stream without an answer"),
-    }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::exchange::Connection;
+use crate::descriptors;
 
 /// A stack holds at least so many, or there are fewer stacks: with little room nobody should close what another could use.
 const STACK_IDLE_MIN: usize = 64;
@@ -57,10 +58,17 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection for the next request.
+    /// Keeps a connection for the next request; not where none is to wait.
     pub(super) fn put(self: &Arc<Self>, connection: Box<Connection>) {
+        if self.idle_timeout.is_zero() {
+            return;
+        }
         if !self.swept.load(Ordering::Relaxed) && !self.swept.swap(true, Ordering::Relaxed) {
             tokio::spawn(sweep(Arc::downgrade(self), self.idle_timeout));
+        }
+        // Somebody may wait for its descriptor.
+        if descriptors::are_short() {
+            return;
         }
         let mut idle = self.stacks[this_thread() % self.stacks.len()].idle();
         if idle.len() < self.idle_max {

@@ -1,7 +1,8 @@
 //! The socket to the upstream, with an eye on it: how much was written, and whether the other side is still there.
 //!
 //! hyper owns the stream; we keep a second handle. With it we know that no byte of a request has left, see that an idle
-//! connection was closed before we use it, and stop an upstream that sends provisional answers for ever.
+//! connection was closed before we use it, and stop an upstream that sends provisional answers for ever. Here, directly
+//! before every system call that writes, the lease of the request is looked at for the last time.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,24 +11,40 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use hapax::http::SendBefore;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Our handle.
 #[derive(Debug)]
 pub(super) struct Wire {
     /// Locked by whoever drives the connection, and that is one task at a time.
-    tcp: Mutex<TcpStream>,
+    line: Mutex<Line>,
     written: AtomicU64,
     /// How many bytes may still be read.
     allowance: AtomicUsize,
+    /// The descriptor that it takes.
+    _descriptor: Option<OwnedSemaphorePermit>,
+}
+
+#[derive(Debug)]
+struct Line {
+    tcp: TcpStream,
+    /// Until when bytes of the request may be written.
+    before: Option<SendBefore>,
 }
 
 impl Wire {
-    pub(super) fn new(tcp: TcpStream) -> Arc<Self> {
+    pub(super) fn new(tcp: TcpStream, descriptor: Option<OwnedSemaphorePermit>) -> Arc<Self> {
         let (written, allowance) = (AtomicU64::new(0), AtomicUsize::new(usize::MAX));
-        Arc::new(Self { tcp: Mutex::new(tcp), written, allowance })
+        Arc::new(Self { line: Mutex::new(Line { tcp, before: None }), written, allowance, _descriptor: descriptor })
+    }
+
+    /// A request begins, and may be written until then. Not only its first byte: an upstream acts on the last one.
+    pub(super) fn send_before(&self, before: Option<SendBefore>) {
+        self.line().before = before;
     }
 
     /// Bytes that were handed to the system since the connection was made.
@@ -35,7 +52,7 @@ impl Wire {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// No more than about this much is read from now on.
+    /// No more than this much is read from now on.
     pub(super) fn allow(&self, bytes: usize) {
         self.allowance.store(bytes, Ordering::Relaxed);
     }
@@ -43,16 +60,29 @@ impl Wire {
     /// Whether the connection is open and silent, as an idle one must be. Asks the system, not the runtime, which may
     /// not have heard of it yet.
     pub(super) fn is_quiet(&self) -> bool {
-        let tcp = self.tcp();
+        let line = self.line();
         let mut byte = [MaybeUninit::uninit()];
-        match SockRef::from(&*tcp).peek(&mut byte) {
+        match SockRef::from(&line.tcp).peek(&mut byte) {
             Ok(_) => false,
             Err(error) => error.kind() == io::ErrorKind::WouldBlock,
         }
     }
 
-    fn tcp(&self) -> MutexGuard<'_, TcpStream> {
-        self.tcp.lock().unwrap_or_else(PoisonError::into_inner)
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Line {
+    /// Writes, unless the lease of the request is over.
+    fn write(&mut self, write: impl FnOnce(Pin<&mut TcpStream>) -> Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Some(before) = &self.before {
+            hapax_core::failpoint!("first-byte");
+            if before.is_over() {
+                return Poll::Ready(Err(io::Error::other("the lease is over")));
+            }
+        }
+        write(Pin::new(&mut self.tcp))
     }
 }
 
@@ -67,7 +97,15 @@ impl AsyncRead for Socket {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "too much before the answer")));
         }
         let before = buf.filled().len();
-        let read = Pin::new(&mut *self.0.tcp()).poll_read(cx, buf);
+        let read = if buf.remaining() <= allowance {
+            Pin::new(&mut self.0.line().tcp).poll_read(cx, buf)
+        } else {
+            let mut rest = ReadBuf::new(buf.initialize_unfilled_to(allowance));
+            let read = Pin::new(&mut self.0.line().tcp).poll_read(cx, &mut rest);
+            let count = rest.filled().len();
+            buf.advance(count);
+            read
+        };
         if allowance != usize::MAX {
             let count = buf.filled().len() - before;
             self.0.allowance.store(allowance.saturating_sub(count), Ordering::Relaxed);
@@ -88,9 +126,9 @@ impl Socket {
 impl AsyncWrite for Socket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         hapax_core::failpoint!("half-request-sent" => {
-            Pin::new(&mut *self.0.tcp()).poll_write(cx, &bytes[..bytes.len() / 2])
+            Pin::new(&mut self.0.line().tcp).poll_write(cx, &bytes[..bytes.len() / 2])
         });
-        let written = Pin::new(&mut *self.0.tcp()).poll_write(cx, bytes);
+        let written = self.0.line().write(|tcp| tcp.poll_write(cx, bytes));
         hapax_core::failpoint!("request-sent");
         self.count(written)
     }
@@ -102,9 +140,9 @@ impl AsyncWrite for Socket {
     ) -> Poll<io::Result<usize>> {
         hapax_core::failpoint!("half-request-sent" => {
             let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-            Pin::new(&mut *self.0.tcp()).poll_write(cx, &all[..all.len() / 2])
+            Pin::new(&mut self.0.line().tcp).poll_write(cx, &all[..all.len() / 2])
         });
-        let written = Pin::new(&mut *self.0.tcp()).poll_write_vectored(cx, slices);
+        let written = self.0.line().write(|tcp| tcp.poll_write_vectored(cx, slices));
         hapax_core::failpoint!("request-sent");
         self.count(written)
     }
@@ -114,11 +152,11 @@ impl AsyncWrite for Socket {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.tcp()).poll_flush(cx)
+        Pin::new(&mut self.0.line().tcp).poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0.tcp()).poll_shutdown(cx)
+        Pin::new(&mut self.0.line().tcp).poll_shutdown(cx)
     }
 }
 
@@ -132,7 +170,7 @@ mod tests {
     async fn pair() -> (Arc<Wire>, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        (Wire::new(stream), listener.accept().unwrap().0)
+        (Wire::new(stream, None), listener.accept().unwrap().0)
     }
 
     #[tokio::test]

@@ -1,0 +1,85 @@
+//! The id of a request: the client's own if it has a sane one, or a new one.
+//!
+//! It is passed on, returned on every response, whoever gave it, and stands in the log, in refusals and in the record. A client
+//! may choose what another one chose before, so it names a request for people and decides nothing.
+
+use std::sync::Arc;
+
+use hapax::http::RequestId;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::logs;
+
+/// Longer ids are replaced: they are read by people, and stand in every line and record of their request.
+const ID_CHARS_MAX: usize = 128;
+
+/// Where an upstream's own id is passed on, if it is another one than ours.
+pub(crate) const UPSTREAM_REQUEST_ID: HeaderName = HeaderName::from_static("x-upstream-request-id");
+
+/// The id of one request, in the forms that it is needed in.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    pub(super) id: RequestId,
+    pub(super) value: HeaderValue,
+}
+
+impl Named {
+    /// What the request calls itself in that field, or a new id.
+    pub(super) fn of(headers: &HeaderMap, field: &HeaderName) -> Self {
+        let mut lines = headers.get_all(field).iter();
+        match (lines.next(), lines.next()) {
+            (Some(value), None) => Self::read(value).unwrap_or_else(Self::new),
+            _ => Self::new(),
+        }
+    }
+
+    fn read(value: &HeaderValue) -> Option<Self> {
+        let text = value.to_str().ok().filter(|text| is_sane(text))?;
+        Some(Self { id: RequestId(Arc::from(text)), value: value.clone() })
+    }
+
+    fn new() -> Self {
+        let text = logs::RequestId::next().text();
+        // Hexadecimal digits are a value.
+        let value = HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("0"));
+        Self { id: RequestId(text), value }
+    }
+}
+
+/// Visible ASCII without quotes and backslashes, so that it stands unchanged in every log and document.
+fn is_sane(text: &str) -> bool {
+    let is_fit = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\');
+    (1..=ID_CHARS_MAX).contains(&text.len()) && text.bytes().all(is_fit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELD: HeaderName = HeaderName::from_static("x-request-id");
+
+    fn named(lines: &[&[u8]]) -> String {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append(FIELD, HeaderValue::from_bytes(line).unwrap());
+        }
+        let named = Named::of(&headers, &FIELD);
+        assert_eq!(named.value.as_bytes(), named.id.0.as_bytes());
+        named.id.0.to_string()
+    }
+
+    #[test]
+    fn a_sane_id_is_kept_and_any_other_is_replaced() {
+        let longest = [b'a'; ID_CHARS_MAX];
+        for kept in [&b"mine-1"[..], b"Root=1-67891233-abcdef", b"a/b+c==", &longest] {
+            assert_eq!(named(&[kept]).as_bytes(), kept);
+        }
+        let too_long = [b'a'; ID_CHARS_MAX + 1];
+        for odd in [&b""[..], b"a b", b"a\"b", b"a\\b", b"\xffid", b"a\tb", &too_long] {
+            let id = named(&[odd]);
+            assert!(id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{odd:?}: {id}");
+        }
+        assert_ne!(named(&[b"a", b"a"]), "a", "said twice");
+        assert_ne!(named(&[]), named(&[]));
+    }
+}

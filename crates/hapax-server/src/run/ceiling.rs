@@ -1,0 +1,219 @@
+//! The ceiling of the store: rows, bytes, free disk. At it no new keys are admitted, and known ones go on.
+//!
+//! Everything a stranger can make grow has an end. What must never happen at that end is that a running attempt cannot
+//! record its answer, so the ceiling is below what the disk holds, and only new keys are refused: replays, completions,
+//! renewals and verdicts go on. Nothing is deleted to make room but what has expired.
+//!
+//! The store is measured beside requests, and a request only looks at what was found last: between two measures it may grow
+//! by what is written in that time. `store.free_disk_min` leaves room for that.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use hapax::sweep::{self, Left, Pace};
+use hapax_core::store::StoreError;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::metrics;
+use crate::config;
+use crate::config::units::about_size;
+use crate::run::store::{AnyStore, Room};
+
+/// How often a file is measured: a few reads of what the system has at hand. In that time an attacker writes less than
+/// `store.free_disk_min`.
+const FILE_EVERY: Duration = Duration::from_secs(1);
+
+/// How often a server is asked, where something is limited.
+const SERVER_EVERY: Duration = Duration::from_secs(5);
+
+/// How often anybody is asked where nothing is limited: for the metrics only.
+const UNLIMITED_EVERY: Duration = Duration::from_secs(30);
+
+/// Rows are counted one by one at most so often.
+const COUNT_EVERY: Duration = Duration::from_secs(10);
+
+/// On a small disk, no more than this part of it is left free.
+const FREE_PART: u64 = 10;
+
+/// What was found last, and whether the store has room for new keys.
+#[derive(Debug)]
+pub(super) struct Ceiling {
+    rows_max: Option<u64>,
+    bytes_max: Option<u64>,
+    free_disk_min: Option<u64>,
+    full: ArcSwapOption<String>,
+    counted: Mutex<Option<Counted>>,
+}
+
+/// Rows that were counted one by one.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    rows: u64,
+    /// What the store said then, cheaply: never fewer.
+    about: u64,
+    at: Instant,
+}
+
+impl Ceiling {
+    /// Nothing is known yet: there is room.
+    pub(super) fn new(config: &config::Store) -> Self {
+        Self {
+            rows_max: config.rows_max.map(|rows| rows.get().into()),
+            bytes_max: config.bytes_max.map(|bytes| bytes as u64),
+            free_disk_min: config.free_disk_min.map(|bytes| bytes as u64),
+            full: ArcSwapOption::empty(),
+            counted: Mutex::new(None),
+        }
+    }
+
+    /// Why there is no room for new keys, if so: the cause and what an operator does about it.
+    pub(super) fn full(&self) -> Option<Arc<String>> {
+        self.full.load_full()
+    }
+
+    /// Whether there is room, for whoever asks with each request.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load().is_some()
+    }
+
+    /// Measures the store, and decides.
+    pub(super) async fn measure(&self, store: &AnyStore) -> Result<(), StoreError> {
+        let mut room = store.room().await?;
+        if let (Some(most), Some(about)) = (self.rows_max, room.rows) {
+            room.rows = Some(self.rows(store, most, about).await?);
+        }
+        self.found(store.name(), &room);
+        Ok(())
+    }
+
+    /// How many rows there are: no more than that. What the store says cheaply is enough where it is below the ceiling, and so
+    /// is what was counted last with all that was added since; counting reads an index from end to end.
+    async fn rows(&self, store: &AnyStore, most: u64, about: u64) -> Result<u64, StoreError> {
+        let counted = *self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let at_most = counted.map_or(about, |counted| counted.rows + about.saturating_sub(counted.about));
+        let is_recent = counted.is_some_and(|counted| counted.at.elapsed() < COUNT_EVERY);
+        if at_most.min(about) < most || is_recent {
+            return Ok(at_most.min(about));
+        }
+        let Some(rows) = store.exact_count(most).await? else { return Ok(about) };
+        let counted = Counted { rows, about, at: Instant::now() };
+        *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted);
+        Ok(rows)
+    }
+
+    /// Tells whoever watches, and the log where it changes.
+    fn found(&self, store: &'static str, room: &Room) {
+        let full = self.cause(room);
+        metrics::set_room(store, [room.rows, room.bytes, room.disk.map(|disk| disk.free)], full.is_some());
+        match (&full, self.is_full()) {
+            (Some(cause), false) => tracing::error!("new keys are refused, known ones go on: {cause}"),
+            (None, true) => tracing::info!("the store has room again: new keys are admitted"),
+            _ => {}
+        }
+        self.full.store(full.map(Arc::new));
+    }
+
+    fn cause(&self, room: &Room) -> Option<String> {
+        if let (Some(most), Some(rows)) = (self.rows_max, room.rows)
+            && rows >= most
+        {
+            return Some(format!("the store holds {rows} records, and `store.rows_max` is {most}; {RAISE}"));
+        }
+        if let (Some(most), Some(bytes)) = (self.bytes_max, room.bytes)
+            && bytes >= most
+        {
+            let (bytes, most) = (about_size(bytes), about_size(most));
+            return Some(format!("the store takes {bytes}, and `store.bytes_max` is {most}; {RAISE}"));
+        }
+        let (least, disk) = (self.free_disk_min?, room.disk?);
+        let least = least.min(disk.size / FREE_PART);
+        (disk.free < least).then(|| {
+            let (free, least) = (about_size(disk.free), about_size(least));
+            format!(
+                "the store's disk has {free} left, and {least} are kept free (`store.free_disk_min`); free some of it"
+            )
+        })
+    }
+
+    /// How often it is worth measuring.
+    fn pace(&self, store: &AnyStore) -> Pace {
+        let is_limited = self.rows_max.is_some() || self.bytes_max.is_some();
+        let every = match store {
+            AnyStore::Sqlite(_) | AnyStore::Memory(_) => FILE_EVERY,
+            AnyStore::Postgres(_) if is_limited => SERVER_EVERY,
+            AnyStore::Postgres(_) => UNLIMITED_EVERY,
+        };
+        Pace { every, between: every }
+    }
+}
+
+const RAISE: &str = "raise it, or find out with `hapax status` and `hapax keys list` what fills the store";
+
+/// Measures until the token is cancelled.
+pub(super) async fn watch(ceiling: &Ceiling, store: &AnyStore, ending: &CancellationToken) {
+    let measure = || async { ceiling.measure(store).await.map(|()| Left::default()) };
+    sweep::repeat("room", ceiling.pace(store), ending, measure).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::store::Disk;
+
+    fn ceiling(change: impl FnOnce(&mut config::Store)) -> Ceiling {
+        let mut store = config::Store::default();
+        change(&mut store);
+        Ceiling::new(&store)
+    }
+
+    fn room(rows: u64, bytes: u64, free: u64, size: u64) -> Room {
+        Room { rows: Some(rows), bytes: Some(bytes), disk: Some(Disk { free, size }) }
+    }
+
+    #[test]
+    fn each_limit_has_its_cause_and_next_step() {
+        let ceiling = ceiling(|store| {
+            store.rows_max = std::num::NonZeroU32::new(10);
+            store.bytes_max = Some(1_000);
+            store.free_disk_min = Some(100);
+        });
+        let cause = |room: &Room| ceiling.cause(room).unwrap_or_default();
+        assert_eq!(cause(&room(9, 999, 100, 100_000)), "");
+        assert!(
+            cause(&room(10, 0, 100, 100_000)).starts_with("the store holds 10 records, and `store.rows_max` is 10;")
+        );
+        assert!(cause(&room(9, 1_000, 100, 100_000)).contains("`store.bytes_max`"));
+        assert!(cause(&room(9, 999, 99, 100_000)).contains("`store.free_disk_min`"));
+    }
+
+    #[test]
+    fn a_small_disk_need_not_be_empty() {
+        let ceiling = ceiling(|_| {});
+        let mib = 1024 * 1024;
+        assert_eq!(ceiling.cause(&room(0, 0, 8 * mib, 16 * mib)), None);
+        assert!(ceiling.cause(&room(0, 0, mib, 16 * mib)).is_some());
+        assert_eq!(ceiling.cause(&room(0, 0, 65 * mib, 1_000_000 * mib)), None);
+        assert!(ceiling.cause(&room(0, 0, 63 * mib, 1_000_000 * mib)).is_some());
+    }
+
+    #[test]
+    fn what_is_not_known_refuses_nothing() {
+        let ceiling = ceiling(|store| {
+            store.rows_max = std::num::NonZeroU32::new(1);
+            store.bytes_max = Some(1);
+        });
+        ceiling.found("sqlite", &Room::default());
+        assert!(!ceiling.is_full());
+    }
+
+    #[test]
+    fn it_has_room_again_when_something_has_expired() {
+        let ceiling = ceiling(|store| store.rows_max = std::num::NonZeroU32::new(10));
+        ceiling.found("sqlite", &room(10, 0, u64::MAX, u64::MAX));
+        assert!(ceiling.is_full() && ceiling.full().is_some());
+        ceiling.found("sqlite", &room(9, 0, u64::MAX, u64::MAX));
+        assert!(!ceiling.is_full());
+    }
+}
