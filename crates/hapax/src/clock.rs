@@ -20,7 +20,8 @@ const BOOT_CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
 /// Milliseconds since the host was started, asleep or awake.
 #[cfg(feature = "http")]
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the boot clock")]
-pub(crate) fn boot_ms() -> u64 {
+#[must_use]
+pub fn boot_ms() -> u64 {
     let time = rustix::time::clock_gettime(BOOT_CLOCK);
     let ms = time.tv_sec.saturating_mul(1000).saturating_add(time.tv_nsec / 1_000_000);
     u64::try_from(ms).unwrap_or(0)

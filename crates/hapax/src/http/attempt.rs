@@ -159,8 +159,7 @@ impl<S: Store + 'static> Attempt<S> {
         shared: &Arc<Shared<S>>,
         route: &Arc<Route>,
         (at, client): (Address, Option<Client>),
-        attempt_id: AttemptId,
-        reply: Reply,
+        (attempt_id, reply): (AttemptId, Reply),
         (before, place): (SendBefore, Option<Place>),
         arrived: Arrived,
     ) -> Arc<Self> {
@@ -377,9 +376,11 @@ impl<S: Store + 'static> Attempt<S> {
     /// Records the end. An error is what the client gets instead of the answer, which has that status.
     async fn record(self: &Arc<Self>, end: End, status: StatusCode) -> Result<(), Refusal> {
         let is_answer = end.is_answer();
-        self.shared.settings().guard.ended(self.at.scope(), self.client, self.begun, end.for_guard());
+        let (settings, ended) = (self.shared.settings(), end.for_guard());
         let mut end = end;
-        let in_time = timeout(self.shared.settings().store_timeout, self.try_record_or_less(&mut end)).await;
+        let in_time = timeout(settings.store_timeout, self.try_record_or_less(&mut end)).await;
+        // Afterwards: whoever counts what the store holds finds it there.
+        settings.guard.ended(self.at.scope(), self.client, self.begun, ended);
         match in_time.unwrap_or_else(|_| Err(too_slow())) {
             Ok(answer) => {
                 self.log(answer, &end, status);

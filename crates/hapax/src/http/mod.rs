@@ -90,6 +90,7 @@ mod attempts;
 mod body;
 mod budget;
 mod capture;
+mod claiming;
 mod client;
 mod cors;
 mod detached;

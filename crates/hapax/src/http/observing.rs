@@ -20,13 +20,13 @@ use tower_service::Service;
 use crate::http::access::Arrived;
 use crate::http::body::AnswerBody;
 use crate::http::budget::Use;
+use crate::http::claiming::{self, Call};
 use crate::http::client::Client;
 use crate::http::guard::{Begun, Ended, NewKey};
 use crate::http::layer::{Settings, Shared, named};
 use crate::http::path::{compared_method, uri_that_counts};
 use crate::http::route::{Route, Then};
 use crate::http::service::{self, Asked};
-use crate::http::settle::{self, Call};
 use crate::http::{RequestId, key, meaning, read_request};
 use crate::{clock, observe, tokens};
 
@@ -127,7 +127,7 @@ struct Claimed {
 }
 
 async fn claim<S: Store + 'static>(shared: Arc<Shared<S>>, settings: Arc<Settings>, call: Call) -> Option<Claimed> {
-    let at = settle::address_in(&SPACE, &shared.scheme, &call);
+    let at = claiming::address_in(&SPACE, &shared.scheme, &call);
     let attempt_id = AttemptId::from_bytes(tokens::random());
     let method = compared_method(&call.parts.method, &call.parts.headers);
     let fields = read_request::fields(&call.parts);
@@ -137,11 +137,11 @@ async fn claim<S: Store + 'static>(shared: Arc<Shared<S>>, settings: Arc<Setting
     let frozen = call.route.policy;
     let policy = Policy { on_lapse: OnLapse::Rerun, keep_expired_ms: None, attempts_max: None, ..frozen };
     let event = Event::Claim { by: Claimant::Client, attempt_id, fingerprints: &fingerprints, policy, labels: &[] };
-    let client = settle::client_of(&call.parts);
+    let client = claiming::client_of(&call.parts);
     let new = NewKey { caller: at.scope(), client, route: &call.route };
     // Records of observed requests take room as well.
     if let Err(refusal) = settings.guard.room_for(&new)
-        && shared.engine.store().get(&at).await.is_ok_and(|seen| settle::is_new(&seen, &event))
+        && shared.engine.store().get(&at).await.is_ok_and(|seen| claiming::is_new(&seen, &event))
     {
         let outcome = refusal.problem.code();
         count(outcome, &call.parts, &call.route, Some(&call.scope), Some(at.id()));

@@ -431,21 +431,16 @@ impl Routes {
             readings.extend(path::rewritten(headers).flat_map(|path| path::readings(&path)));
         }
         let mut found: Vec<&Arc<Route>> = Vec::new();
-        for (reading, method) in readings.iter().flat_map(|reading| methods.iter().map(move |method| (reading, method)))
-        {
-            for route in self.all_of(method, reading) {
-                if !found.iter().any(|other| Arc::ptr_eq(other, route)) {
-                    found.push(route);
-                }
+        let pairs = readings.iter().flat_map(|reading| methods.iter().map(move |method| (reading, method)));
+        for route in pairs.flat_map(|(reading, method)| self.all_of(method, reading)) {
+            if !found.iter().any(|other| Arc::ptr_eq(other, route)) {
+                found.push(route);
             }
         }
-        found.sort_by_key(|route| self.place_of(route));
+        // The most specific first, the default last.
+        let place = |route: &Arc<Route>| self.rules.iter().position(|rule| Arc::ptr_eq(&rule.route, route));
+        found.sort_by_key(|route| place(route).unwrap_or(usize::MAX));
         strictest::of(&found, self.of(methods.first()?, &path::resolved(path)))
-    }
-
-    /// The most specific route comes first, the default last.
-    fn place_of(&self, route: &Arc<Route>) -> usize {
-        self.rules.iter().position(|rule| Arc::ptr_eq(&rule.route, route)).unwrap_or(self.rules.len())
     }
 
     /// The route of that method, which is in upper case, on that very path.

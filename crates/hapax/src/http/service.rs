@@ -20,6 +20,7 @@ use tower_service::Service;
 use crate::http::access::Arrived;
 use crate::http::body::AnswerBody;
 use crate::http::budget::Share;
+use crate::http::claiming::{self, Call};
 use crate::http::detached::Detached;
 use crate::http::guard::Seen as Saw;
 use crate::http::layer::{Settings, Shared};
@@ -28,7 +29,7 @@ use crate::http::patience::Patience;
 use crate::http::refusal::{Problem, Refusal, Refused};
 use crate::http::route::{Mode, Route};
 use crate::http::scope::NoScope;
-use crate::http::settle::{self, Call, IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_RECORD, Step};
+use crate::http::settle::{self, IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_RECORD, Step};
 use crate::http::{RequestId, key, observing, read_request};
 use crate::{clock, observe};
 
@@ -180,14 +181,10 @@ where
     }
     let (parts, body) = request.into_parts();
     let asked = Asked::of(&settings, &parts);
-    let key = match found {
+    let key = match found.map_err(|bad| Refusal::new(Problem::KeyMalformed, bad.to_string())) {
         Ok(Some(key)) => key,
-        Ok(None) => {
-            let refusal = read_request::after_body(key_missing(&settings), &parts, body).await;
-            return Ok(asked.refuse(&settings, None, refusal));
-        }
-        Err(bad) => {
-            let refusal = Refusal::new(Problem::KeyMalformed, bad.to_string());
+        other => {
+            let refusal = other.err().unwrap_or_else(|| key_missing(&settings));
             let refusal = read_request::after_body(refusal, &parts, body).await;
             return Ok(asked.refuse(&settings, None, refusal));
         }
@@ -197,14 +194,14 @@ where
         Ok(call) => Call { head, ..call },
         Err(refusal) => return Ok(asked.refuse(&settings, None, refusal)),
     };
-    let at = settle::address(&shared, &call);
+    let at = claiming::address(&shared, &call);
     let patience = Patience::default();
     let settling =
         settle::settle(Arc::clone(&shared), Arc::clone(&settings), call, at.clone(), inner, patience.clone());
     let step = match patience.wait_for(Detached::new(settling, &shared.tasks)).await {
         Some(Step::Wait(waiting)) => settle::wait(&shared, &settings, &at, waiting).await,
         Some(step) => step,
-        None => Step::Refuse(settle::store_too_slow()),
+        None => Step::Refuse(claiming::store_too_slow()),
     };
     Ok(match step {
         Step::Answer(mut answer) => {
