@@ -12,6 +12,7 @@ mod requests;
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -26,7 +27,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 use batch::Batch;
-use requests::{Requests, is_request};
+use requests::{Allowance, Requests, is_request};
 
 /// What the lines look like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,12 +68,13 @@ pub enum LogsError {
     Twice,
 }
 
-/// Begins logging to standard error for the whole process. `filter` is a level or a list of `target=level`.
+/// Begins logging to standard error for the whole process. `filter` is a level or a list of `target=level`; of requests that
+/// were carried out or replayed, at most so many lines are written in a second.
 ///
 /// # Errors
 ///
 /// The filter cannot be read, or logging was set up before.
-pub fn init(format: Format, filter: &str) -> Result<(), LogsError> {
+pub fn init(format: Format, filter: &str, requests_per_second: Option<NonZeroU32>) -> Result<(), LogsError> {
     let terminal = io::stderr().is_terminal();
     let pretty = format == Format::Pretty || (format == Format::Auto && terminal);
     let style = match (pretty, terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())) {
@@ -85,14 +87,18 @@ pub fn init(format: Format, filter: &str) -> Result<(), LogsError> {
     let batch = Batch::start(Arc::clone(&sink));
     let gathered = Arc::clone(&batch);
     let requests: Sink = Arc::new(move |line: &[u8]| gathered.push(line));
+    let allowance = Arc::new(Allowance::default());
+    allowance.set(requests_per_second);
+    let requests = Requests { style, sink: requests, allowance: Arc::clone(&allowance) };
     let (subscriber, set_filter) = build(style, filter, sink, requests)?;
     subscriber.try_init().map_err(|_| LogsError::Twice)?;
-    RUNNING.set(Running { batch, set_filter }).map_err(|_| LogsError::Twice)
+    RUNNING.set(Running { batch, allowance, set_filter }).map_err(|_| LogsError::Twice)
 }
 
 /// What [`init`] has set up.
 struct Running {
     batch: Arc<Batch>,
+    allowance: Arc<Allowance>,
     set_filter: SetFilter,
 }
 
@@ -108,6 +114,13 @@ type SetFilter = Box<dyn Fn(&str) -> Result<(), LogsError> + Send + Sync>;
 /// The filter cannot be read; the old one stays in force.
 pub fn set_filter(filter: &str) -> Result<(), LogsError> {
     RUNNING.get().map_or(Ok(()), |running| (running.set_filter)(filter))
+}
+
+/// Changes how many lines of requests are written in a second; none for any number.
+pub fn set_requests_per_second(limit: Option<NonZeroU32>) {
+    if let Some(running) = RUNNING.get() {
+        running.allowance.set(limit);
+    }
 }
 
 /// Writes the lines that wait for others. Whoever ends the process asks for it.
@@ -146,7 +159,8 @@ pub type Sink = Arc<dyn Fn(&[u8]) + Send + Sync>;
 ///
 /// The filter cannot be read.
 pub fn subscriber(style: Style, filter: &str, sink: Sink) -> Result<impl Subscriber + Send + Sync + use<>, LogsError> {
-    build(style, filter, Arc::clone(&sink), sink).map(|(subscriber, _)| subscriber)
+    let requests = Requests { style, sink: Arc::clone(&sink), allowance: Arc::default() };
+    build(style, filter, sink, requests).map(|(subscriber, _)| subscriber)
 }
 
 /// With an end of their own for the lines of requests, and with what changes the filter later.
@@ -154,7 +168,7 @@ fn build(
     style: Style,
     filter: &str,
     sink: Sink,
-    requests: Sink,
+    requests: Requests,
 ) -> Result<(impl Subscriber + Send + Sync + use<>, SetFilter), LogsError> {
     let (filter, handle) = reload::Layer::new(parse_filter(filter)?);
     let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Lines { style, sink });
@@ -164,7 +178,7 @@ fn build(
     };
     let subscriber = Registry::default()
         .with(lines.with_filter(FilterFn::new(|meta| !is_request(meta))))
-        .with(Requests { style, sink: requests }.with_filter(FilterFn::new(is_request)))
+        .with(requests.with_filter(FilterFn::new(is_request)))
         .with(FilterFn::new(is_fit_to_log))
         .with(filter);
     let set_filter = move |text: &str| handle.reload(parse_filter(text)?).map_err(|_| LogsError::Twice);

@@ -610,9 +610,9 @@ const CHILD: &str = "HAPAX_TEST_LOGS_CHILD";
 #[test]
 fn a_process_without_a_terminal_logs_json_to_standard_error() {
     if std::env::var_os(CHILD).is_some() {
-        logs::init(Format::Auto, "info").unwrap();
+        logs::init(Format::Auto, "info", None).unwrap();
         tracing::info!("begun");
-        let again = logs::init(Format::Auto, "info").unwrap_err();
+        let again = logs::init(Format::Auto, "info", None).unwrap_err();
         tracing::warn!(%again, "refused");
         return;
     }

@@ -415,6 +415,8 @@ pub struct Log {
     pub format: LogFormat,
     /// How much: a level, or levels per part such as `info,hapax_server=debug`.
     pub level: String,
+    /// Lines of requests in a second; `None` for any number.
+    pub requests_per_second: Option<NonZeroU32>,
 }
 
 /// `[[route]]`: what holds for some requests.
@@ -564,7 +566,7 @@ impl Default for Admin {
 
 impl Default for Log {
     fn default() -> Self {
-        Self { format: LogFormat::Auto, level: "info".to_owned() }
+        Self { format: LogFormat::Auto, level: "info".to_owned(), requests_per_second: NonZeroU32::new(100) }
     }
 }
 

@@ -220,7 +220,11 @@ fn background(section: &mut Section<'_, '_>) -> Background {
 
 fn log(section: &mut Section<'_, '_>) -> Log {
     let default = Log::default();
-    Log { format: section.value("format", default.format), level: section.value("level", default.level) }
+    Log {
+        format: section.value("format", default.format),
+        level: section.value("level", default.level),
+        requests_per_second: section.value("requests_per_second", default.requests_per_second),
+    }
 }
 
 fn fingerprint(section: &mut Section<'_, '_>) -> FingerprintKeys {

@@ -118,7 +118,8 @@ fn other(error: impl std::fmt::Display) -> StartError {
 /// # Errors
 /// If it cannot start.
 pub async fn proxy(config: Config, prepared: Prepared, sources: Sources) -> Result<Ended, StartError> {
-    logs::init(node::log_format(config.log.format), &config.log.level).map_err(other)?;
+    let log = &config.log;
+    logs::init(node::log_format(log.format), &log.level, log.requests_per_second).map_err(other)?;
     let metrics = admin::metrics::install().map_err(other)?;
     admin::metrics::begin();
     let mut signals = Signals::install().map_err(other)?;

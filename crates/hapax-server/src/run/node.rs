@@ -257,6 +257,7 @@ impl Node {
             certificate.reload().map_err(|error| vec![error.to_string()])?;
         }
         logs::set_filter(&new.log.level).map_err(|error| vec![error.to_string()])?;
+        logs::set_requests_per_second(new.log.requests_per_second);
         self.relied_on.store(Arc::new(settings::relied_on(&new)));
         self.layer.replace(settings);
         self.scopes.store(Arc::clone(&scopes));
