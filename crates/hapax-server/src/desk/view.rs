@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 /// The states there are.
@@ -272,7 +273,7 @@ pub struct ResolutionRequest {
     #[schema(value_type = Option<i64>, minimum = 0, maximum = 4294967295_i64)]
     pub attempt: Option<u32>,
     /// The answer to replay: for `happened`, default 200 and no body; for `give-up`, default 500 and a problem document.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     pub answer: Option<AnswerRequest>,
     /// Why.
     #[schema(min_length = 1, pattern = r"^[^\x00]*[^\s\x00][^\x00]*$")]
@@ -317,7 +318,7 @@ pub struct PurgeRequest {
     #[schema(pattern = "^[0-9a-fA-F]{8,64}$")]
     pub id: Option<String>,
     /// Which records; or `id`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     pub filter: Option<Filter>,
     /// A completed key is free at once, so that a retry runs again. Said out loud.
     #[serde(default)]
@@ -389,6 +390,14 @@ pub struct AuditView {
 
 /// Larger whole numbers are not exact in JSON, so nobody can have meant one.
 const WHOLE_MAX: u64 = 9_007_199_254_740_991;
+
+/// An object, or none. A list of its values in the order of its fields would be taken for one, too.
+fn object<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Option<T>, D::Error> {
+    let Some(fields) = Option::<serde_json::Map<String, serde_json::Value>>::deserialize(from)? else {
+        return Ok(None);
+    };
+    serde_json::from_value(fields.into()).map(Some).map_err(serde::de::Error::custom)
+}
 
 /// Reads a whole number however it is spelled: to JSON `7` and `7.0` are the same.
 fn whole<'de, D, T>(from: D) -> Result<Option<T>, D::Error>

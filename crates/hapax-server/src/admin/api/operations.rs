@@ -142,7 +142,10 @@ pub(super) async fn audit<D: Desk>(to: To<'_, D>) -> Result<String, Refusal> {
     operation_id = "resolve",
     request_body(
         content = ResolutionRequest,
-        example = json!({ "id": "93ed900b5c5f44afe0c9366190bb73debdde1a79f9dc772a8a7edc404818d049", "verdict": "happened", "reason": "payment.succeeded, event evt_1" })
+        examples(
+            ("by the record's id" = (value = json!({ "id": "93ed900b5c5f44afe0c9366190bb73debdde1a79f9dc772a8a7edc404818d049", "verdict": "happened", "reason": "payment.succeeded, event evt_1" }))),
+            ("by a key that no two callers use" = (value = json!({ "key": "k-lost", "keys_unique": true, "verdict": "happened", "reason": "payment.succeeded, event evt_1" })))
+        )
     ),
     responses((status = 200, body = ChangeView, description = "It is recorded, now or before: `changed` says which."))
 )]
