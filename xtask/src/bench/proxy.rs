@@ -55,6 +55,9 @@ pub(crate) struct Args {
     /// Measure nginx in the place of hapax, to see how well the ratios can be trusted.
     #[arg(long)]
     calibrate: bool,
+    /// Another build of hapax to measure in the place of nginx: every ratio is then that of the two builds.
+    #[arg(long, conflicts_with = "calibrate")]
+    against: Option<PathBuf>,
     /// Write the table to docs/benchmarks.md, too. Done by default when everything is measured.
     #[arg(long)]
     write_docs: bool,
@@ -122,7 +125,7 @@ impl Args {
     }
 
     fn is_whole(&self) -> bool {
-        self.path.is_empty() && !self.calibrate && self.hapax.is_none()
+        self.path.is_empty() && !self.calibrate && self.hapax.is_none() && self.against.is_none()
     }
 }
 
@@ -135,6 +138,9 @@ pub(crate) fn run(args: &Args) {
     let mut report = Report::new(args.json, args.connections);
     if args.calibrate {
         report.note("- nginx in the place of hapax: every ratio should be near 1.");
+    }
+    if args.against.is_some() {
+        report.note("- another build of hapax in the place of nginx.");
     }
     let paths = args.fast_paths();
     if !paths.is_empty() {
@@ -158,24 +164,51 @@ struct Bench<'a> {
     upstream: &'a Nginx,
 }
 
+/// A build of hapax on every store that is asked for.
+struct Build {
+    sqlite: Subject,
+    memory: Option<Subject>,
+    postgres: Option<Subject>,
+}
+
+impl Build {
+    fn start(
+        bench: &Bench<'_>,
+        program: &subject::Program,
+        name: &str,
+        paths: &[PathName],
+        server: Option<&Server>,
+    ) -> Build {
+        let (dir, upstream) = (bench.dir.join(name), bench.upstream.address());
+        let at = |store: &str, url: &str| Subject::at(program, &dir.join(store), upstream, url);
+        Build {
+            sqlite: Subject::sqlite(program, &dir.join("sqlite"), upstream),
+            memory: paths.contains(&PathName::MemoryFirst).then(|| at("memory", "memory:")),
+            postgres: server.map(|server| at("postgres", &server.fresh_database().url())),
+        }
+    }
+
+    fn subject(&self, path: PathName) -> &Subject {
+        match (&self.postgres, &self.memory) {
+            (Some(postgres), _) if path.needs_postgres() => postgres,
+            (_, Some(memory)) if path == PathName::MemoryFirst => memory,
+            _ => &self.sqlite,
+        }
+    }
+}
+
 fn fast_paths(args: &Args, paths: &[PathName], bench: &Bench<'_>, report: &mut Report) {
-    let upstream = bench.upstream.address();
-    let front = Nginx::in_front_of(&bench.dir.join("front"), upstream);
-    let sqlite = Subject::sqlite(bench.program, &bench.dir.join("sqlite"), upstream);
-    let memory = paths
-        .contains(&PathName::MemoryFirst)
-        .then(|| Subject::at(bench.program, &bench.dir.join("memory"), upstream, "memory:"));
+    let front = Nginx::in_front_of(&bench.dir.join("front"), bench.upstream.address());
     let server = paths.iter().any(|path| path.needs_postgres()).then(|| Server::builder().start());
-    let database = server.as_ref().map(Server::fresh_database);
-    let postgres =
-        database.map(|database| Subject::at(bench.program, &bench.dir.join("postgres"), upstream, &database.url()));
-    let subject = |path: PathName| match (&postgres, &memory) {
-        (Some(postgres), _) if path.needs_postgres() => postgres,
-        (_, Some(memory)) if path == PathName::MemoryFirst => memory,
-        _ => &sqlite,
-    };
+    let ours = Build::start(bench, bench.program, "ours", paths, server.as_ref());
+    let other = args.against.clone().map(subject::Program::Hapax);
+    let other = other.map(|program| Build::start(bench, &program, "other", paths, server.as_ref()));
+    let reference = |path: PathName| other.as_ref().map_or(front.address(), |build| build.subject(path).address());
     for path in paths.iter().filter(|path| path.load() == Load::Replay) {
-        subject(*path).prime();
+        ours.subject(*path).prime();
+        if let Some(other) = &other {
+            other.subject(*path).prime();
+        }
     }
     let mut series: Vec<Series> = paths.iter().map(|path| Series::new(path.name())).collect();
     let progress = bar("the proxy beside nginx", args.rounds * series.len() as u32);
@@ -184,9 +217,9 @@ fn fast_paths(args: &Args, paths: &[PathName], bench: &Bench<'_>, report: &mut R
         for (path, series) in paths.iter().zip(&mut series) {
             let length = if round == 0 { Duration::from_secs(1) } else { args.length() };
             let run = Run { load: path.load(), connections: args.connections, length };
-            let (nginx, ours) = (run.against(front.address()), run.against(subject(*path).address()));
+            let (nginx, hapax) = (run.against(reference(*path)), run.against(ours.subject(*path).address()));
             if round > 0 {
-                series.add(&nginx, &ours);
+                series.add(&nginx, &hapax);
                 progress.inc(1);
             }
         }

@@ -49,8 +49,6 @@ impl Subject {
             Program::Nginx => Subject::Nginx(Nginx::in_front_of(dir, upstream)),
             Program::Hapax(program) => {
                 let hapax = Hapax::builder(program).with_upstream(&format!("http://{upstream}")).with_store(store);
-                // nginx writes no access log either.
-                let hapax = hapax.with_env("HAPAX_LOG_LEVEL", "info,hapax::request=off");
                 Subject::Hapax(Box::new(hapax.start()))
             }
         }
