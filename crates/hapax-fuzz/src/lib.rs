@@ -11,6 +11,8 @@
 //! Two drivers: [`generate`], a seeded generator that needs nothing else and runs for a moment with the tests, and
 //! libFuzzer (`fuzz/`, `cargo xtask fuzz`), which is guided by coverage. Both begin with the inputs in `corpus/`.
 
+#![allow(clippy::panic, reason = "a target panics where a rule is broken, and where it cannot be run")]
+
 mod config;
 mod generate;
 mod http1;

@@ -1,5 +1,7 @@
 //! Every input that was ever kept, and a few thousand made from them. `HAPAX_FUZZ_SEED` takes a seed back.
 
+#![allow(clippy::expect_used, reason = "a test that cannot run says so")]
+
 use std::panic::catch_unwind;
 
 use hapax_fuzz::{TARGETS, Target, generate};
