@@ -95,7 +95,7 @@ lease = "2s"
 [[route]]
 path = "/payments"
 settle_after = "2s"
-probe = { get = "/look-up?scope={scope}&key={key}", timeout = "2s" }
+probe = { get = "/look-up?record={id}", timeout = "2s" }
 "#;
 
 /// How many bursts; more of them look longer for the moment that hurts.

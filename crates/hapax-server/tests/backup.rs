@@ -640,7 +640,7 @@ path = "/refunds"
 
 [[route]]
 path = "/transfers"
-probe = { get = "/look-up/{key}", happened = "200", did_not_happen = "404" }
+probe = { get = "/look-up/{id}", happened = "200", did_not_happen = "404" }
 "#;
 
 #[test]

@@ -59,9 +59,9 @@ fn a_server_without_a_standby_is_never_called_more_than_it_is() {
     let ledger = Ledger::start();
     let url = twice(&database);
     let hapax = builder(&ledger, Some(&database)).with_store(&url).with_config(CONFIG).start();
-    assert!(hapax.stdout().contains("no standby confirms it"), "{}", hapax.stdout());
+    hapax.line_with("no standby confirms it");
     let warned = "the store has several hosts, and no standby confirms what the primary commits";
-    assert!(hapax.stderr().contains(warned), "{}", hapax.stderr());
+    hapax.line_with(warned);
     let said = status(&hapax, &url);
     assert!(said.contains("postgres, durability disk, "), "{said}");
     assert!(said.contains(&format!("warning   {warned}")), "{said}");
@@ -108,7 +108,7 @@ fn a_file_in_memory_is_not_called_durable_and_strict_refuses_it() {
         return not_tested("a tmpfs at /dev/shm");
     }
     assert!(said.contains("sqlite, durability none, "), "{said}");
-    assert!(hapax.stderr().contains("is on a file system in memory (tmpfs)"), "{}", hapax.stderr());
+    hapax.line_with("is on a file system in memory (tmpfs)");
     assert!(metrics(&hapax).contains(r#"hapax_durability_info{store="sqlite",level="none"} 1"#));
     drop(hapax);
     let strict = builder(&ledger, None).with_store(&url).with_config("[store]\nstrict = true\n");

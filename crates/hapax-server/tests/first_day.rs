@@ -265,6 +265,7 @@ fn without_a_terminal_the_start_is_one_line_of_the_log() {
     assert!(started["protects"].as_str().unwrap().contains("POST and PATCH"), "{started}");
     assert_eq!(node.hapax.stdout(), "", "standard output and error are one stream in a container");
     let for_people = start_with(Kept::Sqlite, |builder| builder.with_env("HAPAX_LOG_FORMAT", "pretty"));
+    for_people.hapax.line_with("Try it twice");
     assert!(for_people.hapax.stdout().contains("Try it twice"), "asked for by name");
 }
 

@@ -4,6 +4,10 @@
 //! requests. Judged by the resident memory of the process, read while they are at it, and by a client on another address
 //! that sends ordinary requests all the time.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "memory and answers are looked at again and again while an attack goes on"
+)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
 mod node;
@@ -139,6 +143,7 @@ fn bodies_that_never_end_stay_within_the_budget() {
 
 /// Runs an attack with the memory watched and an honest client beside it. What the attack returns with its result stays
 /// open until both have been judged.
+#[expect(clippy::needless_pass_by_value, reason = "a closure that is written where it is called")]
 fn under_watch<T: Send, K: Send>(hapax: &Hapax, attack: impl AsyncFn(SocketAddr) -> (T, K) + Send) -> T {
     let (to, before) = (hapax.address(), hapax.rss_bytes());
     let (peak, over) = (AtomicU64::new(0), AtomicBool::new(false));

@@ -23,7 +23,9 @@ fn the_first_minute_works_as_the_readme_says() {
     let api = std::fs::read_to_string(root.join("examples/ticker.py")).unwrap().replace("3000", &free.to_string());
     let _api = Process::spawn(Command::new("python3").args(["-c", &api]));
     until("the example answers", Duration::from_secs(20), || TcpStream::connect(("127.0.0.1", free)).is_ok());
-    let hapax = Hapax::builder(env!("CARGO_BIN_EXE_hapax")).with_upstream(&format!("http://127.0.0.1:{free}")).start();
+    // As on a terminal, where the start is a page with a request to try.
+    let hapax = Hapax::builder(env!("CARGO_BIN_EXE_hapax")).with_env("HAPAX_LOG_FORMAT", "pretty");
+    let hapax = hapax.with_upstream(&format!("http://127.0.0.1:{free}")).start();
     let printed = hapax.line_with("curl -i");
     let in_readme = readme.lines().find(|line| line.starts_with("curl -i")).unwrap();
     assert_eq!(printed.trim(), in_readme.replace("127.0.0.1:8080", &hapax.address().to_string()));

@@ -144,7 +144,8 @@ const LARGE: usize = 48 * 1024 * 1024;
 #[tokio::test]
 async fn a_lease_that_ends_in_the_middle_of_a_request_leaves_it_incomplete() {
     for h2c in [false, true] {
-        let before = SendBefore::after(Duration::from_millis(300));
+        let body = Bytes::from(vec![b'x'; LARGE]);
+        let before = SendBefore::after(Duration::from_secs(1));
         let (seen, received) = (before.clone(), Arc::new(AtomicUsize::new(0)));
         let counted = Arc::clone(&received);
         let addr = scripted(move |mut wire| {
@@ -166,7 +167,7 @@ async fn a_lease_that_ends_in_the_middle_of_a_request_leaves_it_incomplete() {
         let options = UpstreamOptions { h2c, ..UpstreamOptions::default() };
         let upstream = Upstream::new(&format!("http://{addr}").parse().unwrap(), options).unwrap();
         let mut large = post(&before);
-        *large.body_mut() = Body::from(Bytes::from(vec![b'x'; LARGE]));
+        *large.body_mut() = Body::from(body);
         let response = timeout(SOON, upstream.send(large)).await.expect("it ends");
         let failure = *response.extensions().get::<Failure>().unwrap();
         assert!(matches!(failure, Failure::Doubt { .. }), "{failure:?}");

@@ -66,8 +66,8 @@ proptest! {
         kept in value(), noise in proptest::collection::vec(value(), 0..5), seed in any::<u64>()
     ) {
         let (document, pointer) = buried(&spell(&kept, seed), &noise, seed);
-        let theirs: serde_json::Value = serde_json::from_str(&document).unwrap_or_default();
         // Where their numbers overflow, they have no document.
+        let Ok(theirs) = serde_json::from_str::<serde_json::Value>(&document) else { return Ok(()) };
         if let (Some(ours), Some(theirs)) = (at(&document, &pointer), theirs.pointer(&pointer)) {
             let read: serde_json::Value = match theirs {
                 serde_json::Value::String(_) => serde_json::Value::String(ours),

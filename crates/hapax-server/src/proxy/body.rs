@@ -146,11 +146,14 @@ impl Body {
     }
 
     /// All of it, where it is here.
-    pub(super) fn into_whole(self) -> Result<Bytes, Self> {
-        match self.kind {
-            Kind::Empty => Ok(Bytes::new()),
-            Kind::Whole(bytes) => Ok(bytes),
-            _ => Err(self),
+    pub(super) fn take_whole(&mut self) -> Option<Bytes> {
+        match std::mem::replace(&mut self.kind, Kind::Empty) {
+            Kind::Empty => Some(Bytes::new()),
+            Kind::Whole(bytes) => Some(bytes),
+            other => {
+                self.kind = other;
+                None
+            }
         }
     }
 

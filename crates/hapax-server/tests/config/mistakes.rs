@@ -20,7 +20,7 @@ fn a_probe_that_goes_by_the_status_alone_gets_a_note() {
              must say, such as happened_if = \"/status=succeeded\""
         )
     };
-    let probe = |rest: &str| format!("probe = {{ get = \"/payments?by={{scope}}&key={{key}}\"{rest} }}\n");
+    let probe = |rest: &str| format!("probe = {{ get = \"/payments?record={{id}}\"{rest} }}\n");
     let route = |text: &str| format!("[[route]]\npath = \"/pay\"\n{text}");
     let notes = |text: &str| file(text).load().warnings();
     assert_eq!(notes(&route(&probe(""))), [note("the route `/pay`")]);
@@ -46,9 +46,7 @@ fn callers_credentials_do_not_go_over_plain_http_unless_that_is_said() {
 #[test]
 fn the_secret_of_a_probe_does_not_go_over_plain_http_unless_that_is_said() {
     let text = |url: &str, rest: &str| {
-        format!(
-            "[defaults]\nprobe = {{ get = \"/{{scope}}/{{key}}\", happened_if = \"/a=1\", url = \"{url}\"{rest} }}\n"
-        )
+        format!("[defaults]\nprobe = {{ get = \"/{{id}}\", happened_if = \"/a=1\", url = \"{url}\"{rest} }}\n")
     };
     let secret = ", header = \"Authorization\", value = \"hunter2\"";
     assert_eq!(

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(25);
 const BODY_BYTES: usize = 4096;
 
 /// Fields that hapax or the time of day adds: no part of the answer that is to stay the same.
-const ADDED: [&str; 4] = ["date", "via", "idempotent-replayed", "idempotency-expires"];
+const ADDED: [&str; 5] = ["date", "via", "idempotent-replayed", "idempotency-expires", "x-request-id"];
 
 /// The fields of an answer that are to stay the same, by name.
 pub(super) type Fields = Vec<(String, String)>;

@@ -31,15 +31,20 @@ pub(super) struct Upload {
 }
 
 /// Begins to send.
-pub(super) fn begin(body: Body, mut stream: SendStream<Bytes>, before: Option<SendBefore>, stay: &Arc<Stay>) -> Upload {
-    let body = match body.into_whole() {
-        Ok(bytes) if bytes.len() <= AT_ONCE_BYTES_MAX => {
+pub(super) fn begin(
+    mut body: Body,
+    mut stream: SendStream<Bytes>,
+    before: Option<SendBefore>,
+    stay: &Arc<Stay>,
+) -> Upload {
+    let body = match body.take_whole() {
+        Some(bytes) if bytes.len() <= AT_ONCE_BYTES_MAX => {
             // Where the stream has failed, whoever waits for the answer is told.
             let _ = stream.send_data(bytes, true);
             return Upload::none();
         }
-        Ok(bytes) => Body::from(bytes),
-        Err(body) => body,
+        Some(bytes) => Body::from(bytes),
+        None => body,
     };
     let (tell, failed) = oneshot::channel();
     let stay = Arc::clone(stay);
