@@ -402,7 +402,7 @@ fn object<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<Opt
 /// Reads a whole number however it is spelled: to JSON `7` and `7.0` are the same.
 fn whole<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
-    D: serde::Deserializer<'de>,
+    D: Deserializer<'de>,
     T: TryFrom<u64>,
 {
     let Some(number) = Option::<serde_json::Number>::deserialize(from)? else { return Ok(None) };
