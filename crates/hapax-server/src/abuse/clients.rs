@@ -6,21 +6,21 @@
 //! balancer that nobody has declared. What tells them from a sprayer is what comes of their requests, so that is what counts:
 //!
 //! - A request of a caller that has lately had a good answer (below 400) at this address is never held back and costs
-//!   nothing. Such a *proof* is used up by [`PROOF`] answers from 400 to 499 in a row. A service that fails says nothing about its
+//!   nothing. Such a *proof* is used up by `PROOF` answers from 400 to 499 in a row. A service that fails says nothing about its
 //!   callers, so an outage uses up no proof.
 //! - Any other request is let through while the address has an allowance. It costs 1 when it has ended without a good answer, and
-//!   [`UNKNOWN_COST`] when it leaves a caller its first unknown outcomes, because such a record stays until somebody resolves
+//!   `UNKNOWN_COST` when it leaves a caller its first unknown outcomes, because such a record stays until somebody resolves
 //!   it. Many of one caller are limited by [`active`](super::active) instead.
-//! - The allowance is refilled at the configured rate, up to [`BURST_SECONDS`] seconds' worth. A good answer pays for a useless
-//!   one as well, and the first good answer of a caller for [`FIRST_WORTH`].
+//! - The allowance is refilled at the configured rate, up to `BURST_SECONDS` seconds' worth. A good answer pays for a useless
+//!   one as well, and the first good answer of a caller for `FIRST_WORTH`.
 //!
 //! It is paid afterwards, when it is known what came of a request. So that nobody starts any number before the first has ended,
-//! an address may have [`UNDER_WAY`] times its allowance under way; and what they cost beyond it is owed, up to one burst, so
+//! an address may have `UNDER_WAY` times its allowance under way; and what they cost beyond it is owed, up to one burst, so
 //! that nobody is shut out for longer than that takes to refill. The failures of a service are not owed: when it is back, so are
 //! its callers.
 //!
 //! Many proven callers at one address are a shared address: the operator is told once, with `trusted_peers` as the next step.
-//! Memory is bounded: made-up callers are never remembered, and clients beyond [`CLIENTS_MAX`] share one allowance.
+//! Memory is bounded: made-up callers are never remembered, and clients beyond `CLIENTS_MAX` share one allowance.
 
 use std::collections::HashMap;
 #[expect(clippy::disallowed_types, reason = "nothing that is stored depends on it; a sprayer must not foresee it")]
