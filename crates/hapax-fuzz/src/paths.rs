@@ -134,15 +134,11 @@ fn spelled(path: &str, choices: &[u8]) -> String {
             (8, '/') if !text.is_empty() => text.push_str(";v=1/"),
             (9, '/') if !text.is_empty() => text.push('\\'),
             (10, '/') => text.push_str("/y/%2E%2E/"),
+            (11, letter) => text.push(letter.to_ascii_uppercase()),
             (_, letter) => text.push(letter),
         }
     }
-    match choices.next().unwrap_or(0) % 5 {
-        1 => text.push('/'),
-        2 => text.push_str(";jsessionid=1"),
-        3 => text.push_str("/."),
-        4 => text.push_str("/z/.."),
-        _ => {}
-    }
+    let ends = ["", "/", ";jsessionid=1", "/.", "/z/..", ".json", ".", "%20", "%00"];
+    text.push_str(ends[usize::from(choices.next().unwrap_or(0)) % ends.len()]);
     text
 }

@@ -119,8 +119,11 @@ fn pair() -> (Server, Server) {
     (primary, standby)
 }
 
-/// Several connections, each of them used once.
-async fn warm_up(store: &Postgres) {
+/// A store on both, with several connections, each of them used once.
+async fn warmed_up(primary: &Server, standby: &Server) -> Postgres {
+    let hosts = [primary.address(), standby.address()];
+    let options = Options::new(url(&hosts, &primary.maintenance())).with_statement_timeout(SHORT);
+    let store = Postgres::open(&options).await.unwrap();
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..16 {
         let store = store.clone();
@@ -130,16 +133,14 @@ async fn warm_up(store: &Postgres) {
         });
     }
     tasks.join_all().await;
+    store
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_freezes_is_left_for_the_one_that_took_over() {
     needs_postgres!();
     let (primary, standby) = pair();
-    let hosts = [primary.address(), standby.address()];
-    let options = Options::new(url(&hosts, &primary.maintenance())).with_statement_timeout(SHORT);
-    let store = Postgres::open(&options).await.unwrap();
-    warm_up(&store).await;
+    let store = warmed_up(&primary, &standby).await;
     let frozen = primary.freeze();
     standby.promote();
     let began = Instant::now();
@@ -163,10 +164,7 @@ async fn a_primary_that_freezes_is_left_for_the_one_that_took_over() {
 async fn a_primary_whose_commits_hang_is_left_for_the_one_that_took_over() {
     needs_postgres!();
     let (primary, standby) = pair();
-    let hosts = [primary.address(), standby.address()];
-    let options = Options::new(url(&hosts, &primary.maintenance())).with_statement_timeout(SHORT);
-    let store = Postgres::open(&options).await.unwrap();
-    warm_up(&store).await;
+    let store = warmed_up(&primary, &standby).await;
     standby.promote();
     let error = timeout(PATIENCE, store.swap(&address("under-way"), None, &running())).await.unwrap().unwrap_err();
     assert_eq!(error.kind, ErrorKind::Ambiguous, "{error}");

@@ -111,7 +111,7 @@ fn a_burst_that_is_stopped_at_any_moment_runs_nothing_twice() {
     let seed = u64::from(std::process::id());
     let database = Server::shared().fresh_database();
     let ledger = Ledger::start();
-    ledger.on("/look-up", Behaviour::LookUp(Box::new(Behaviour::Echo)));
+    ledger.on("/look-up", Behaviour::LookUp(Box::new(Behaviour::answer(200, "{}"))));
     let node = || builder(&ledger, Some(&database)).with_config(PROBED).start();
     let (mut sleeper, other) = (node(), node());
     for round in 0..rounds {
@@ -127,7 +127,7 @@ fn a_burst_that_is_stopped_at_any_moment_runs_nothing_twice() {
         let mut left = keys.clone();
         until("the other node has carried everything out", PATIENCE * 2, || {
             pass(Duration::from_millis(200));
-            left.retain(|key| !send(other.address(), key).join().unwrap().is_ok_and(|status| status < 300));
+            left.retain(|key| !pay(key).try_send(other.address()).is_ok_and(|answer| answer.status < 300));
             left.is_empty()
         });
         sleeper.signal("CONT");
