@@ -184,7 +184,7 @@ pub fn encode(id: &Id, record: &Record) -> Vec<u8> {
     out.option(record.error.as_deref(), |out, error| out.bytes(error.as_bytes()));
     out.0.push(verdict_number(record.verdict));
     out.uint(record.labels.len() as u64);
-    for label in &record.labels {
+    for label in record.labels.iter() {
         out.bytes(label.name.as_bytes());
         out.bytes(label.value.as_bytes());
     }
@@ -331,7 +331,9 @@ fn read_record(version: Version, state: State, schema: u8, input: &mut Reader<'_
         outcome: input.option(read_outcome)?.map(Arc::new),
         error: input.option(|input| Some(input.text()?.to_owned()))?,
         verdict: verdict_from(input.byte()?)?,
-        labels: input.list(|input| Some(Label { name: input.text()?.to_owned(), value: input.text()?.to_owned() }))?,
+        labels: input
+            .list(|input| Some(Label { name: input.text()?.to_owned(), value: input.text()?.to_owned() }))?
+            .into(),
         doubt: if schema == SCHEMA_WITHOUT_DOUBT { None } else { Some(read_doubt(input)?) },
     };
     input.0.is_empty().then_some(record)

@@ -14,7 +14,7 @@
 //! # use hapax_core::fingerprint::{Fingerprinter, Fingerprints, Recipe, Request};
 //! use hapax_core::engine::Engine;
 //! use hapax_core::memory::Memory;
-//! use hapax_core::record::{Body, Outcome, Policy};
+//! use hapax_core::record::{Body, Labels, Outcome, Policy};
 //! use hapax_core::transition::{Answer, Event};
 //! # #[derive(Debug)]
 //! # struct Stopped;
@@ -40,7 +40,7 @@
 //!
 //! let attempt_id = reply.attempt_id().expect("a claim that proceeds has an attempt");
 //! let outcome = Arc::new(Outcome { status: 201, headers: vec![], body: Body::Kept(b"paid".to_vec()) });
-//! let complete = Event::Complete { attempt_id, outcome: &outcome, labels: &[] };
+//! let complete = Event::Complete { attempt_id, outcome: &outcome, labels: &Labels::default() };
 //! assert_eq!(engine.apply(&at, &complete, Some(reply.seen)).await?.answer, Answer::Done);
 //!
 //! let retry = engine.claim(&at, &request, Policy::default()).await?;
@@ -57,7 +57,7 @@ use crate::address::Address;
 use crate::fingerprint::Fingerprints;
 use crate::journal::{About, Journal, Note};
 use crate::limits::SWAP_TRIES_MAX;
-use crate::record::{AttemptId, Outcome, Policy, Record, Stored, Version};
+use crate::record::{AttemptId, Labels, Outcome, Policy, Record, Stored, Version};
 use crate::store::{ErrorKind, Seen, Store, StoreError, Swap};
 use crate::transition::{Answer, Claimant, Decision, Event, UnrecognisedScheme, decide};
 
@@ -152,7 +152,7 @@ impl<S: Store, T: Tokens> Engine<S, T> {
         policy: Policy,
     ) -> Result<Reply, EngineError> {
         let attempt_id = AttemptId::from_bytes(self.tokens.draw());
-        let event = Event::Claim { by: Claimant::Client, attempt_id, fingerprints, policy, labels: &[] };
+        let event = Event::Claim { by: Claimant::Client, attempt_id, fingerprints, policy, labels: &Labels::default() };
         self.apply(at, &event, None).await
     }
 
@@ -162,8 +162,14 @@ impl<S: Store, T: Tokens> Engine<S, T> {
     /// # Errors
     /// If the store failed, the record cannot be compared, or others kept writing it. A caller that was to run must
     /// not.
-    pub async fn apply(&self, at: &Address, event: &Event<'_>, known: Option<Seen>) -> Result<Reply, EngineError> {
-        self.apply_by(at, event, known, &Unnoted).await
+    // Not `async fn`: one more future around this one would hold what is known twice.
+    pub fn apply(
+        &self,
+        at: &Address,
+        event: &Event<'_>,
+        known: Option<Seen>,
+    ) -> impl Future<Output = Result<Reply, EngineError>> + Send {
+        self.apply_by(at, event, known, &Unnoted)
     }
 
     /// The same, with a note of who did it and why, kept with whatever is written. States and attempt of the note are filled

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::fingerprint::{Fingerprints, Scheme};
-use crate::record::{AttemptId, Checkpoint, Label, Outcome, Policy, Record};
+use crate::record::{AttemptId, Checkpoint, Labels, Outcome, Policy, Record};
 
 /// Who claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,7 +31,7 @@ pub enum Event<'a> {
         /// What this route says.
         policy: Policy,
         /// Business identifiers known already.
-        labels: &'a [Label],
+        labels: &'a Labels,
     },
     /// Keep the request; a worker runs it later.
     Accept {
@@ -44,7 +44,7 @@ pub enum Event<'a> {
         /// What this route says.
         policy: Policy,
         /// Business identifiers known already.
-        labels: &'a [Label],
+        labels: &'a Labels,
     },
     /// The attempt lives: lengthen its lease.
     Renew {
@@ -65,7 +65,7 @@ pub enum Event<'a> {
         /// What is replayed from now on.
         outcome: &'a Arc<Outcome>,
         /// Business identifiers learnt from the outcome.
-        labels: &'a [Label],
+        labels: &'a Labels,
     },
     /// The attempt provably did nothing.
     Fail {
@@ -106,7 +106,7 @@ pub enum Event<'a> {
         /// What this route says.
         policy: Policy,
         /// Business identifiers known already.
-        labels: &'a [Label],
+        labels: &'a Labels,
     },
     /// A probe could not tell what became of it, or not yet.
     Inconclusive {

@@ -258,6 +258,9 @@ pub struct Label {
     pub value: String,
 }
 
+/// The labels of a record. Shared, since every record that follows from another one has them as well.
+pub type Labels = Arc<[Label]>;
+
 /// What the rule book writes. Its times count from the store's stamp.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
@@ -292,7 +295,7 @@ pub struct Record {
     /// Since when nobody knows. Unknown and dead records have one, unless they are older than the field.
     pub doubt: Option<Doubt>,
     /// Business identifiers.
-    pub labels: Vec<Label>,
+    pub labels: Labels,
 }
 
 impl Record {
@@ -315,7 +318,7 @@ impl Record {
             error: None,
             verdict: None,
             doubt: None,
-            labels: Vec::new(),
+            labels: Labels::default(),
         }
     }
 

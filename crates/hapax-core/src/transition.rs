@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use crate::clock::{Now, Timestamp};
 use crate::fingerprint::Fingerprints;
-use crate::record::{AttemptId, Doubt, Label, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version};
+use crate::record::{
+    AttemptId, Doubt, Label, Labels, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version,
+};
 use crate::store::Seen;
 
 pub use crate::event::{Answer, Claimant, Decision, Event, Resolution, UnrecognisedScheme};
@@ -169,7 +171,7 @@ struct Claim<'a> {
     by: Claimant,
     attempt_id: AttemptId,
     policy: Policy,
-    labels: &'a [Label],
+    labels: &'a Labels,
 }
 
 /// A key that may have been claimed in what a restore lost. A record that is there was not lost, but if it stood to be run,
@@ -217,8 +219,8 @@ fn stands_to_be_run(record: &Record) -> bool {
 
 /// A free key: the first write of a record.
 fn start_new(event: &Event<'_>, fingerprints: &dyn Fingerprints, version: Version) -> Decision {
-    let blank = |policy: Policy, labels: &[Label]| Record {
-        labels: labels.to_vec(),
+    let blank = |policy: Policy, labels: &Labels| Record {
+        labels: Arc::clone(labels),
         ..Record::new(version, State::Ready, fingerprints.current(), policy)
     };
     match event {
@@ -509,14 +511,18 @@ fn failed(next: Record, error: &str) -> Record {
     Record { error: Some(error.to_owned()), attempt_id: None, ..next }
 }
 
-fn with_labels(mut next: Record, labels: &[Label]) -> Record {
+fn with_labels(next: Record, labels: &[Label]) -> Record {
+    if labels.is_empty() {
+        return next;
+    }
+    let mut all = next.labels.to_vec();
     for label in labels {
-        match next.labels.iter_mut().find(|known| known.name == label.name) {
+        match all.iter_mut().find(|known| known.name == label.name) {
             Some(known) => known.value.clone_from(&label.value),
-            None => next.labels.push(label.clone()),
+            None => all.push(label.clone()),
         }
     }
-    next
+    Record { labels: all.into(), ..next }
 }
 
 fn running(next: Record) -> Record {

@@ -133,7 +133,7 @@ fn rich() -> (Address, Stored) {
         error: Some("zu spät\0".to_owned()),
         verdict: Some(Verdict::DidNotHappen),
         doubt: None,
-        labels: vec![Label { name: "order".to_owned(), value: "№\u{0}1".to_owned() }],
+        labels: [Label { name: "order".to_owned(), value: "№\u{0}1".to_owned() }].into(),
     };
     let stored = Stored { record, stamped_at: Timestamp::from_ms(STAMP_MS) };
     (address("1", "http", "alice é", "k-1"), stored)
@@ -229,7 +229,7 @@ mod at_random {
             outcome: end.0,
             verdict: end.1,
             doubt: end.3.map(|(since, probes)| Doubt { since: since.map(Timestamp::from_ms), probes }),
-            labels: end.2,
+            labels: end.2.into(),
         })
     }
 

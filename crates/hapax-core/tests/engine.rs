@@ -19,7 +19,7 @@ use hapax_core::fingerprint::{Fingerprint, Scheme};
 use hapax_core::limits::{BODY_BYTES_MAX, LABEL_COUNT_MAX, SWAP_TRIES_MAX};
 use hapax_core::memory::Memory;
 use hapax_core::record::{
-    AttemptId, Body, Checkpoint, Label, OnLapse, Outcome, Policy, Record, State, Stored, Version,
+    AttemptId, Body, Checkpoint, Label, Labels, OnLapse, Outcome, Policy, Record, State, Stored, Version,
 };
 use hapax_core::store::{ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
 use hapax_core::transition::{Answer, Claimant, Event, Resolution};
@@ -66,8 +66,10 @@ static PAID: LazyLock<Arc<Outcome>> = LazyLock::new(|| {
     Arc::new(Outcome { status: 201, headers, body: Body::Kept(b"paid".to_vec()) })
 });
 
+static NO_LABELS: LazyLock<Labels> = LazyLock::new(Labels::default);
+
 fn claims(by: Claimant, attempt_id: AttemptId, fingerprints: &'static Fingerprint) -> Event<'static> {
-    Event::Claim { by, attempt_id, fingerprints, policy: Policy::default(), labels: &[] }
+    Event::Claim { by, attempt_id, fingerprints, policy: Policy::default(), labels: &NO_LABELS }
 }
 
 macro_rules! events {
@@ -81,10 +83,10 @@ events! {
     claim_other(attempt_id: AttemptId) => claims(Claimant::Client, attempt_id, &OTHER);
     worker(attempt_id: AttemptId) => claims(Claimant::Worker, attempt_id, &SAME);
     accept(due_in_ms: u64) =>
-        Event::Accept { request: &REQUEST, due_in_ms, fingerprints: &*SAME, policy: Policy::default(), labels: &[] };
+        Event::Accept { request: &REQUEST, due_in_ms, fingerprints: &*SAME, policy: Policy::default(), labels: &NO_LABELS };
     renew(attempt_id: AttemptId) => Event::Renew { attempt_id };
     checkpoint(attempt_id: AttemptId) => Event::Checkpoint { attempt_id, checkpoint: &CHECKPOINT };
-    complete(attempt_id: AttemptId) => Event::Complete { attempt_id, outcome: &PAID, labels: &[] };
+    complete(attempt_id: AttemptId) => Event::Complete { attempt_id, outcome: &PAID, labels: &NO_LABELS };
     fail(attempt_id: AttemptId, retry_in_ms: u64) => Event::Fail { attempt_id, error: "refused", retry_in_ms, keep_ms: None };
     doubt(attempt_id: AttemptId) => Event::Doubt { attempt_id, error: "timeout", probe_in_ms: 5_000 };
     happened() => Event::Resolve { resolution: Resolution::Happened(&PAID), attempt: None, since: None };
@@ -406,12 +408,12 @@ mod over_a_script {
     fn a_record_over_the_limits_is_refused_before_the_store_is_asked() {
         let body = Body::Kept(vec![0; BODY_BYTES_MAX + 1]);
         let outcome = &Arc::new(Outcome { status: 200, headers: vec![], body });
-        let complete = Event::Complete { attempt_id: MINE, outcome, labels: &[] };
+        let complete = Event::Complete { attempt_id: MINE, outcome, labels: &Labels::default() };
         let played = play(&complete, Some(found(State::Running, 1, MINE)), []);
         let error = played.fails("swap", ErrorKind::Invalid, &[]);
         assert_eq!(error.to_string(), "swap: the body is 8388609; at most 8388608 is accepted");
 
-        let labels = vec![Label { name: "order".to_owned(), value: "o-1".to_owned() }; LABEL_COUNT_MAX + 1];
+        let labels = vec![Label { name: "order".to_owned(), value: "o-1".to_owned() }; LABEL_COUNT_MAX + 1].into();
         let (by, fingerprints, policy) = (Claimant::Client, &*SAME, Policy::default());
         let claim = Event::Claim { by, attempt_id: MINE, fingerprints, policy, labels: &labels };
         play(&claim, None, []).fails("swap", ErrorKind::Invalid, &[]);

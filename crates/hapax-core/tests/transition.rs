@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hapax_core::clock::Timestamp;
-use hapax_core::record::{Body, OnLapse, Outcome, Policy, Record, State, Stored, Version};
+use hapax_core::record::{Body, Labels, OnLapse, Outcome, Policy, Record, State, Stored, Version};
 use hapax_core::transition::{Answer, Decision, Event, decide};
 
 use scenario::{EVENTS, Kind, Print, Scenario, every_scenario};
@@ -219,7 +219,7 @@ fn another_answer_of_the_same_attempt_is_fenced() {
     let completed = every_scenario().filter(Scenario::is_completed_by_its_attempt);
     let mut tried = 0;
     for scenario in completed {
-        let complete = Event::Complete { attempt_id: scenario::MINE, outcome: &other, labels: &[] };
+        let complete = Event::Complete { attempt_id: scenario::MINE, outcome: &other, labels: &Labels::default() };
         let decision = decide(&scenario.seen(), &complete, NEXT_VERSION).unwrap();
         assert_eq!(decision, Decision { write: None, answer: Answer::Fenced }, "{scenario:?}");
         tried += 1;

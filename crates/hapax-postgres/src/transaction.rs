@@ -35,7 +35,7 @@ impl Postgres {
     ///
     /// ```no_run
     /// # use std::sync::Arc;
-    /// use hapax_core::record::{Outcome, Version};
+    /// use hapax_core::record::{Labels, Outcome, Version};
     /// use hapax_core::store::Swap;
     /// use hapax_core::transition::{Event, decide};
     /// # use hapax_core::address::Address;
@@ -52,7 +52,7 @@ impl Postgres {
     ///
     /// // `claimed` is what `engine.claim(…)` answered, with `Answer::Proceed`.
     /// let attempt_id = claimed.attempt_id().ok_or("a claim that proceeds has an attempt")?;
-    /// let complete = Event::Complete { attempt_id, outcome, labels: &[] };
+    /// let complete = Event::Complete { attempt_id, outcome, labels: &Labels::default() };
     /// let decision = decide(&claimed.seen, &complete, Version::from_bytes(random()))?;
     /// let next = decision.write.ok_or("the attempt is no longer ours")?;
     ///

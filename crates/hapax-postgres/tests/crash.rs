@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use hapax_core::engine::EngineError;
-use hapax_core::record::{Body, Policy, State};
+use hapax_core::record::{Body, Labels, Policy, State};
 use hapax_core::store::{ErrorKind, Scan, Store, StoreError};
 use hapax_core::transition::{Answer, Event};
 use hapax_postgres::Postgres;
@@ -36,7 +36,7 @@ async fn claim_and_complete(
     say(format!("claimed {key}"));
     if held.answer == Answer::Proceed {
         let (attempt_id, outcome) = (held.attempt_id().unwrap(), outcome(key));
-        let event = Event::Complete { attempt_id, outcome: &outcome, labels: &[] };
+        let event = Event::Complete { attempt_id, outcome: &outcome, labels: &Labels::default() };
         engine.apply(&at, &event, Some(held.seen)).await?;
         say(format!("completed {key}"));
     }

@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use hapax_core::record::{Body, Outcome};
+use hapax_core::record::{Body, Labels, Outcome};
 use hapax_core::store::{Store, Swap};
 use hapax_core::transition::{Answer, Event};
 use hapax_postgres::Postgres;
@@ -19,7 +19,8 @@ use common::{TestEngine, address, claim, connect, engine, open};
 async fn complete_with(engine: &TestEngine<Postgres>, key: &str, bytes: usize) -> Arc<Outcome> {
     let outcome = Arc::new(Outcome { status: 201, headers: Vec::new(), body: Body::Kept(vec![7; bytes]) });
     let held = claim(engine, key).await;
-    let event = Event::Complete { attempt_id: held.attempt_id().unwrap(), outcome: &outcome, labels: &[] };
+    let event =
+        Event::Complete { attempt_id: held.attempt_id().unwrap(), outcome: &outcome, labels: &Labels::default() };
     assert_eq!(engine.apply(&address(key), &event, Some(held.seen)).await.unwrap().answer, Answer::Done);
     outcome
 }

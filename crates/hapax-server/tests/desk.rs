@@ -12,7 +12,7 @@ use hapax_core::address::{Address, AddressScheme, Key, Scope, Space};
 use hapax_core::engine::Engine;
 use hapax_core::fingerprint::{Fingerprinter, Fingerprints, Recipe, Request};
 use hapax_core::memory::Memory;
-use hapax_core::record::{AttemptId, Body, Label, Outcome, Policy};
+use hapax_core::record::{AttemptId, Body, Label, Labels, Outcome, Policy};
 use hapax_core::store::Store as _;
 use hapax_core::transition::{Claimant, Event};
 use hapax_server::desk::direct::Direct;
@@ -109,7 +109,7 @@ impl Rig {
         let recipe = Recipe::new();
         let fingerprint = Fingerprinter::new(Request::new("POST", "/pay", b"{}"), &recipe, &[]).unwrap().current();
         let attempt_id = AttemptId::from_bytes(tokens::random());
-        let labels: Vec<Label> =
+        let labels: Labels =
             labels.iter().map(|(name, value)| Label { name: (*name).into(), value: (*value).into() }).collect();
         let event = Event::Claim {
             by: Claimant::Client,
@@ -135,7 +135,7 @@ impl Rig {
         let attempt_id = self.claim(&at, labels).await;
         let headers = vec![(b"content-type".to_vec(), b"text/plain".to_vec())];
         let outcome = Arc::new(Outcome { status: 201, headers, body: Body::Kept(b"paid".to_vec()) });
-        let complete = Event::Complete { attempt_id, outcome: &outcome, labels: &[] };
+        let complete = Event::Complete { attempt_id, outcome: &outcome, labels: &Labels::default() };
         self.engine().apply(&at, &complete, None).await.unwrap();
         at.id().to_string()
     }

@@ -191,6 +191,7 @@ fn a_file_that_every_user_can_read_is_refused_with_the_command_that_mends_it() {
     assert!(code == Some(1) && said.contains(&command), "{code:?}: {said}");
     let checked = Command::new(env!("CARGO_BIN_EXE_hapax"))
         .args(["config", "check", "--to", "http://127.0.0.1:1", "--scope", "single", "--store", &store])
+        .env_clear()
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&checked.stdout) + String::from_utf8_lossy(&checked.stderr);

@@ -133,7 +133,7 @@ impl Sqlite {
     /// # use hapax_core::address::{Address, AddressScheme, Key, Scope, Space};
     /// # use hapax_core::fingerprint::{Fingerprinter, Fingerprints, Recipe, Request};
     /// use hapax_core::engine::Engine;
-    /// use hapax_core::record::{Body, Outcome, Policy, Version};
+    /// use hapax_core::record::{Body, Labels, Outcome, Policy, Version};
     /// use hapax_core::store::Swap;
     /// use hapax_core::transition::{Answer, Event, decide};
     /// use hapax_sqlite::{Options, Sqlite};
@@ -158,7 +158,7 @@ impl Sqlite {
     /// let outcome = Arc::new(Outcome { status: 201, headers: vec![], body: Body::Kept(b"o-1".to_vec()) });
     ///
     /// // The rules say what the record becomes; the caller's transaction writes it, beside the order.
-    /// let complete = Event::Complete { attempt_id, outcome: &outcome, labels: &[] };
+    /// let complete = Event::Complete { attempt_id, outcome: &outcome, labels: &Labels::default() };
     /// let decision = decide(&claimed.seen, &complete, Version::from_bytes(random()))?;
     /// let next = decision.write.ok_or("the attempt is no longer ours")?;
     /// let transaction = shop.transaction()?;

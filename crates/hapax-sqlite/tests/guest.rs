@@ -4,7 +4,7 @@
 
 mod common;
 
-use hapax_core::record::{Record, State, Stored, Version};
+use hapax_core::record::{Labels, Record, State, Stored, Version};
 use hapax_core::store::{ErrorKind, Seen, Store, Swap};
 use hapax_core::transition::{Event, decide};
 use hapax_sqlite::{Options, Sqlite};
@@ -16,7 +16,7 @@ use common::{address, claim, engine, outcome};
 /// The record that completes what was claimed, and the version to expect.
 fn completion(seen: &Seen, key: &str) -> (Option<Version>, Record) {
     let attempt_id = seen.stored.as_ref().and_then(|stored| stored.record.attempt_id).unwrap();
-    let event = Event::Complete { attempt_id, outcome: &outcome(key), labels: &[] };
+    let event = Event::Complete { attempt_id, outcome: &outcome(key), labels: &Labels::default() };
     let decision = decide(seen, &event, Version::from_bytes(tokens::random())).unwrap();
     (seen.version(), decision.write.unwrap())
 }

@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use hapax_core::record::{Body, Outcome};
+use hapax_core::record::{Body, Labels, Outcome};
 use hapax_core::store::{Store, Swap};
 use hapax_core::transition::{Answer, Event};
 use hapax_sqlite::{Options, Sqlite};
@@ -17,7 +17,8 @@ use common::{TestEngine, address, claim, engine};
 async fn complete_with(engine: &TestEngine<Sqlite>, key: &str, bytes: usize) -> Arc<Outcome> {
     let outcome = Arc::new(Outcome { status: 201, headers: Vec::new(), body: Body::Kept(vec![7; bytes]) });
     let held = claim(engine, key).await;
-    let event = Event::Complete { attempt_id: held.attempt_id().unwrap(), outcome: &outcome, labels: &[] };
+    let event =
+        Event::Complete { attempt_id: held.attempt_id().unwrap(), outcome: &outcome, labels: &Labels::default() };
     assert_eq!(engine.apply(&address(key), &event, Some(held.seen)).await.unwrap().answer, Answer::Done);
     outcome
 }
@@ -61,7 +62,8 @@ async fn a_guest_that_loses_to_a_large_record_sees_it_whole() {
     let held = claim(&engine, "k").await;
     let recorded = {
         let outcome = Arc::new(Outcome { status: 201, headers: Vec::new(), body: Body::Kept(vec![7; 100_000]) });
-        let event = Event::Complete { attempt_id: held.attempt_id().unwrap(), outcome: &outcome, labels: &[] };
+        let event =
+            Event::Complete { attempt_id: held.attempt_id().unwrap(), outcome: &outcome, labels: &Labels::default() };
         engine.apply(&address("k"), &event, Some(held.seen.clone())).await.unwrap();
         outcome
     };

@@ -15,7 +15,7 @@ use hapax_core::fingerprint::{Fingerprint, Fingerprinter, Fingerprints, Recipe, 
 use hapax_core::journal::{Journal, NoteScan};
 use hapax_core::limits::CLOCK_SETTLE_MS;
 use hapax_core::memory::Memory;
-use hapax_core::record::{AttemptId, Body, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version};
+use hapax_core::record::{AttemptId, Body, Labels, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version};
 use hapax_core::store::{Damaged, Health, Page, Scan, Seen, Store, StoreError, Swap};
 use hapax_core::transition::{Answer, Claimant, Event};
 use hapax_testkit::clock::FakeClock;
@@ -56,7 +56,7 @@ impl Setup {
     }
 
     async fn complete(&self, key: &str, attempt_id: AttemptId) -> Answer {
-        let event = Event::Complete { attempt_id, outcome: &outcome(201), labels: &[] };
+        let event = Event::Complete { attempt_id, outcome: &outcome(201), labels: &Labels::default() };
         self.engine.apply(&at(key), &event, None).await.unwrap().answer
     }
 
@@ -273,7 +273,8 @@ async fn a_kept_key_becomes_a_tombstone_and_is_deleted_after_it() {
 /// Work at "a", to be done by a worker.
 async fn accept(setup: &Setup, policy: Policy) {
     let work: Arc<[u8]> = Arc::from(&b"POST /pay"[..]);
-    let event = Event::Accept { request: &work, due_in_ms: 0, fingerprints: &request(), policy, labels: &[] };
+    let event =
+        Event::Accept { request: &work, due_in_ms: 0, fingerprints: &request(), policy, labels: &Labels::default() };
     assert_eq!(setup.engine.apply(&at("a"), &event, None).await.unwrap().answer, Answer::Accepted);
 }
 
@@ -301,7 +302,7 @@ async fn accepted_work_that_may_have_run_is_not_said_to_have_never_run() {
         attempt_id: AttemptId::from_bytes(tokens::random()),
         fingerprints: &request(),
         policy,
-        labels: &[],
+        labels: &Labels::default(),
     };
     assert_eq!(setup.engine.apply(&at("a"), &event, None).await.unwrap().answer, Answer::Proceed);
     setup.clock.advance_ms(LEASE_MS);

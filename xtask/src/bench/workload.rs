@@ -101,7 +101,8 @@ impl<S: Store + 'static> Subject for Ours<S> {
 
     async fn complete(&self, at: &Address, held: Reply) {
         let attempt_id = held.attempt_id().expect("an attempt");
-        let event = Event::Complete { attempt_id, outcome: &self.outcome, labels: &[] };
+        let event =
+            Event::Complete { attempt_id, outcome: &self.outcome, labels: &hapax_core::record::Labels::default() };
         let reply = self.engine.apply(at, &event, Some(held.seen)).await.expect("a completion");
         assert_eq!(reply.answer, Answer::Done);
     }

@@ -106,7 +106,7 @@ async fn once(engine: &Engine<Sqlite, fn() -> [u8; 16]>, key: &str) -> bool {
     let Some(attempt_id) = held.attempt_id() else { return false };
     let headers = vec![(b"content-type".to_vec(), b"text/plain".to_vec())];
     let outcome = Arc::new(Outcome { status: 201, headers, body: answer(key) });
-    let complete = Event::Complete { attempt_id, outcome: &outcome, labels: &[] };
+    let complete = Event::Complete { attempt_id, outcome: &outcome, labels: &hapax_core::record::Labels::default() };
     if engine.apply(&at, &complete, Some(held.seen)).await.is_err() {
         return false;
     }

@@ -13,7 +13,7 @@ use super::samples::{
     LONG_MS, SHORT_MS, address, bytes, completed, every_field, fingerprint, outcome, policy, running,
 };
 use crate::address::Address;
-use crate::record::{OnLapse, Policy, Record, Version};
+use crate::record::{Labels, OnLapse, Policy, Record, Version};
 use crate::store::{Durability, ErrorKind, Store, Swap};
 use crate::transition::{Answer, Event};
 
@@ -30,7 +30,7 @@ async fn own_writes_are_recognised<S: Store>(engine: &Rules<S>, at: &Address, ar
 
     arm().await;
     let outcome = outcome(b"paid");
-    let complete = Event::Complete { attempt_id, outcome: &outcome, labels: &[] };
+    let complete = Event::Complete { attempt_id, outcome: &outcome, labels: &Labels::default() };
     let done = engine.apply(at, &complete, Some(claimed.seen)).await.expect("a completion is answered");
     assert_eq!(done.answer, Answer::Done, "the writer recognises its own completion");
     let replay = engine.claim(at, &fingerprint(), long).await.expect("a claim is answered");

@@ -13,7 +13,7 @@ use super::samples::{
 use crate::address::Address;
 use crate::clock::Timestamp;
 use crate::engine::Reply;
-use crate::record::{AttemptId, Checkpoint, OnLapse, Policy, State, Stored, Verdict};
+use crate::record::{AttemptId, Checkpoint, Labels, OnLapse, Policy, State, Stored, Verdict};
 use crate::store::{Scan, Seen};
 use crate::transition::{Answer, Claimant, Event, Resolution};
 
@@ -121,7 +121,7 @@ pub(super) async fn completed_is_replayed_byte_for_byte<H: Harness>(harness: &H)
     let at = address("alice", "k-1");
     let (mine, first) = rig.proceeds(&at, policy(OnLapse::Unknown)).await;
     let outcome = every_field().outcome.expect("it has one");
-    let labels = [label("order", "o-1")];
+    let labels = [label("order", "o-1")].into();
     let complete = Event::Complete { attempt_id: mine, outcome: &outcome, labels: &labels };
     let done = rig.engine.apply(&at, &complete, Some(first.seen)).await.expect("it is answered");
     assert_eq!(done.answer, Answer::Done);
@@ -217,7 +217,7 @@ pub(super) async fn late_completion_after_a_takeover_is_fenced<H: Harness>(harne
     let (theirs, second) = rig.proceeds(&at, policy(OnLapse::Rerun)).await;
     assert_eq!(second.record().map(|record| record.attempt), Some(2));
     let outcome_of_first = outcome(b"first");
-    let late = Event::Complete { attempt_id: mine, outcome: &outcome_of_first, labels: &[] };
+    let late = Event::Complete { attempt_id: mine, outcome: &outcome_of_first, labels: &Labels::default() };
     let fenced = rig.engine.apply(&at, &late, Some(first.seen)).await.expect("it is answered");
     assert_eq!(fenced.answer, Answer::DoubleRun, "whatever the first attempt last saw");
     assert_eq!(Some(&rig.stored(&at).await), second.seen.stored.as_ref(), "a fenced writer changes nothing");
@@ -248,7 +248,13 @@ pub(super) async fn accepted_request_reaches_a_worker_whole<H: Harness>(harness:
     let request: Arc<[u8]> = (0..=255).collect();
     let fingerprint = fingerprint();
     let policy = policy(OnLapse::Unknown);
-    let accept = Event::Accept { request: &request, due_in_ms: 0, fingerprints: &fingerprint, policy, labels: &[] };
+    let accept = Event::Accept {
+        request: &request,
+        due_in_ms: 0,
+        fingerprints: &fingerprint,
+        policy,
+        labels: &Labels::default(),
+    };
     assert_eq!(rig.apply(&at, &accept).await.answer, Answer::Accepted);
     assert_eq!(rig.claim(&at, policy).await.answer, Answer::Accepted, "a client never runs it inline");
     let claim = Event::Claim {
@@ -256,7 +262,7 @@ pub(super) async fn accepted_request_reaches_a_worker_whole<H: Harness>(harness:
         attempt_id: attempt_id(),
         fingerprints: &fingerprint,
         policy,
-        labels: &[],
+        labels: &Labels::default(),
     };
     let worker = rig.apply(&at, &claim).await;
     assert_eq!(worker.answer, Answer::Proceed);
@@ -293,7 +299,7 @@ pub(super) async fn stale_knowledge_is_found_out<H: Harness>(harness: &H) {
     }
     let none = Seen { stored: None, now: first.seen.now };
     let outcome = outcome(b"paid");
-    let complete = Event::Complete { attempt_id: mine, outcome: &outcome, labels: &[] };
+    let complete = Event::Complete { attempt_id: mine, outcome: &outcome, labels: &Labels::default() };
     let done = rig.engine.apply(&at, &complete, Some(none)).await.expect("it is answered");
     assert_eq!(done.answer, Answer::Done, "what follows from a guess is checked");
     assert_eq!(rig.stored(&at).await.record.outcome, Some(outcome));

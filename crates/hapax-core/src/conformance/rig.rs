@@ -5,7 +5,7 @@ use super::samples;
 use crate::address::Address;
 use crate::clock::Now;
 use crate::engine::{Engine, Reply};
-use crate::record::{AttemptId, Outcome, Policy, Record, Stored, Version};
+use crate::record::{AttemptId, Labels, Outcome, Policy, Record, Stored, Version};
 use crate::store::{Durability, Entry, Page, Scan, Seen, Store, Swap};
 use crate::transition::{Answer, Event};
 
@@ -141,7 +141,7 @@ impl<'a, H: Harness> Rig<'a, H> {
 
     pub(super) async fn complete(&self, at: &Address, attempt_id: AttemptId, body: &[u8]) -> Reply {
         let outcome = samples::outcome(body);
-        self.apply(at, &Event::Complete { attempt_id, outcome: &outcome, labels: &[] }).await
+        self.apply(at, &Event::Complete { attempt_id, outcome: &outcome, labels: &Labels::default() }).await
     }
 
     /// Claims and completes.

@@ -134,7 +134,7 @@ pub(super) fn every_field() -> Record {
         error: Some("timeout".to_owned()),
         verdict: Some(Verdict::Happened),
         doubt: None,
-        labels: vec![label("order", "o-1"), label("invoice", "i-1")],
+        labels: vec![label("order", "o-1"), label("invoice", "i-1")].into(),
     }
 }
 

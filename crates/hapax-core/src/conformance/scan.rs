@@ -7,7 +7,7 @@ use super::rig::Rig;
 use super::samples::{LONG_MS, SHORT_MS, address, completed, in_state, label, running, scope_of};
 use crate::address::Address;
 use crate::clock::Timestamp;
-use crate::record::{Label, Record, State};
+use crate::record::{Label, Labels, Record, State};
 use crate::store::{Due, Entry, Scan};
 
 fn everything() -> Scan {
@@ -26,7 +26,7 @@ fn key_of(entry: &Entry) -> String {
 }
 
 fn with_labels(labels: &[Label]) -> Record {
-    Record { labels: labels.to_vec(), ..completed(LONG_MS) }
+    Record { labels: labels.into(), ..completed(LONG_MS) }
 }
 
 pub(super) async fn of_an_empty_store_is_one_empty_page<H: Harness>(harness: &H) {
@@ -196,7 +196,7 @@ fn shelf() -> Vec<(Address, Record)> {
     for state in State::ALL {
         for (scope, word) in [("alice", "pay"), ("bob", "pay"), ("bob", "ship")] {
             for (number, due_in_ms) in [None, Some(0), Some(LONG_MS)].into_iter().enumerate() {
-                let labels = if number == 1 { Vec::new() } else { vec![label("order", word)] };
+                let labels = if number == 1 { Labels::default() } else { [label("order", word)].into() };
                 let record = Record { due_in_ms, labels, ..in_state(state) };
                 shelf.push((address(scope, &format!("{word}-{state}-{number}")), record));
             }

@@ -188,7 +188,7 @@ pub(super) async fn texts_come_back_untouched<H: Harness>(harness: &H) {
         let record = Record {
             error: Some(text.to_owned()),
             checkpoint: Some(Checkpoint { name: text.to_owned(), data: text.as_bytes().to_vec() }),
-            labels: vec![label(text, "value"), label("name", text), label(text, text), label(text, text)],
+            labels: vec![label(text, "value"), label("name", text), label(text, text), label(text, text)].into(),
             ..running()
         };
         comes_back(&rig, &format!("text-{number}"), &record).await;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::world::{CURRENT, Kept, Time, What};
 use crate::clock::{Now, Timestamp};
 use crate::fingerprint::{Fingerprint, Scheme};
-use crate::record::{AttemptId, Body, Checkpoint, OnLapse, Outcome, Policy, Record, State, Stored, Version};
+use crate::record::{AttemptId, Body, Checkpoint, Labels, OnLapse, Outcome, Policy, Record, State, Stored, Version};
 use crate::store::Seen;
 use crate::transition::{Answer, Claimant, Event, Resolution, Rules};
 
@@ -33,6 +33,7 @@ pub(super) struct Bridge {
     outcome: Arc<Outcome>,
     request: Arc<[u8]>,
     checkpoint: Checkpoint,
+    labels: Labels,
 }
 
 /// A decision, made small.
@@ -63,6 +64,7 @@ impl Bridge {
             outcome: Arc::new(Outcome { status: 201, headers: vec![], body: Body::NotKept }),
             request: Arc::from(b"request".as_slice()),
             checkpoint: Checkpoint { name: "halfway".to_owned(), data: vec![] },
+            labels: Labels::default(),
         }
     }
 
@@ -104,14 +106,16 @@ impl Bridge {
         let attempt_id = attempt_id(asker.attempt_id);
         let policy = self.policy(asker.on_lapse, asker.keeps_tombstone);
         let fingerprints = &self.fingerprint;
-        let claim = |by| Event::Claim { by, attempt_id, fingerprints, policy, labels: &[] };
+        let claim = |by| Event::Claim { by, attempt_id, fingerprints, policy, labels: &self.labels };
         match what {
             What::Claim => claim(Claimant::Client),
             What::WorkerClaim => claim(Claimant::Worker),
-            What::Accept => Event::Accept { request: &self.request, due_in_ms: 0, fingerprints, policy, labels: &[] },
+            What::Accept => {
+                Event::Accept { request: &self.request, due_in_ms: 0, fingerprints, policy, labels: &self.labels }
+            }
             What::Renew => Event::Renew { attempt_id },
             What::Checkpoint => Event::Checkpoint { attempt_id, checkpoint: &self.checkpoint },
-            What::Complete => Event::Complete { attempt_id, outcome: &self.outcome, labels: &[] },
+            What::Complete => Event::Complete { attempt_id, outcome: &self.outcome, labels: &self.labels },
             What::Fail => Event::Fail { attempt_id, error: "refused", retry_in_ms: RETRY_MS, keep_ms: None },
             What::Doubt => Event::Doubt { attempt_id, error: "timeout", probe_in_ms: PROBE_MS },
             What::Lapse => Event::Lapse,
@@ -143,7 +147,7 @@ impl Bridge {
             error: None,
             verdict: kept.verdict,
             doubt: None,
-            labels: vec![],
+            labels: Labels::default(),
         };
         Stored { record, stamped_at: Timestamp::from_ms(NOW_MS - AGO_MS) }
     }

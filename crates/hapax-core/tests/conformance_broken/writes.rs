@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hapax_core::address::{Address, Id, Key, Scope};
 use hapax_core::memory::Memory;
-use hapax_core::record::{Body, Outcome, Policy, Record, Stored, Version};
+use hapax_core::record::{Body, Label, Outcome, Policy, Record, Stored, Version};
 use hapax_core::store::{Entry, Page, Scan, Seen, Store, StoreError, Swap};
 
 use crate::bent::Bend;
@@ -353,12 +353,11 @@ impl Garble for DurationsInThirtyTwoBits {
 pub(crate) struct TextsTrimmed;
 
 impl Garble for TextsTrimmed {
-    fn garble(mut record: Record, _: Option<&Record>) -> Record {
-        for label in &mut record.labels {
-            label.name = label.name.trim().to_owned();
-            label.value = label.value.trim().to_owned();
-        }
-        Record { error: record.error.map(|error| error.trim().to_owned()), ..record }
+    fn garble(record: Record, _: Option<&Record>) -> Record {
+        let trimmed =
+            |label: &Label| Label { name: label.name.trim().to_owned(), value: label.value.trim().to_owned() };
+        let labels = record.labels.iter().map(trimmed).collect();
+        Record { labels, error: record.error.map(|error| error.trim().to_owned()), ..record }
     }
 }
 

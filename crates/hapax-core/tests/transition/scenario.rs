@@ -268,7 +268,7 @@ impl Scenario {
             error: None,
             verdict: self.verdict,
             doubt: matches!(state, State::Unknown | State::Dead).then_some(DOUBT),
-            labels: vec![Label { name: "order".to_owned(), value: "o-1".to_owned() }],
+            labels: [Label { name: "order".to_owned(), value: "o-1".to_owned() }].into(),
         };
         Some(Stored { record, stamped_at: Timestamp::from_ms(NOW_MS - 100) })
     }
@@ -364,7 +364,7 @@ impl Scenario {
 
     /// Hands the event of that kind to `ask`.
     pub(crate) fn with_event<T>(&self, kind: Kind, ask: impl FnOnce(&Event<'_>) -> T) -> T {
-        let (print, outcome, policy, labels) = (fingerprint("1;sha256", 5), outcome(), self.route(), []);
+        let (print, outcome, policy, labels) = (fingerprint("1;sha256", 5), outcome(), self.route(), Arc::default());
         let request: Arc<[u8]> = Arc::from(&b"accepted request"[..]);
         let checkpoint = Checkpoint { name: "sent".to_owned(), data: vec![2] };
         let inconclusive = |attempt, probes_max| Event::Inconclusive { attempt, probe_in_ms: 70, probes_max };

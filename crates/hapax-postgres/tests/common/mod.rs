@@ -10,7 +10,7 @@ use std::time::Duration;
 use hapax_core::address::{Address, AddressScheme, Key, Scope, Space};
 use hapax_core::engine::{Engine, Reply};
 use hapax_core::fingerprint::{Fingerprint, Scheme};
-use hapax_core::record::{AttemptId, Body, Outcome, Policy, Record, State, Version};
+use hapax_core::record::{AttemptId, Body, Labels, Outcome, Policy, Record, State, Version};
 use hapax_core::store::{Seen, Store, StoreError, Swap};
 use hapax_core::transition::{Answer, Event, decide};
 use hapax_postgres::{Options, Postgres};
@@ -65,7 +65,7 @@ pub(crate) fn running() -> Record {
 /// The record that completes what was claimed, and the version to expect.
 pub(crate) fn completion(seen: &Seen, key: &str) -> (Option<Version>, Record) {
     let attempt_id = seen.stored.as_ref().and_then(|stored| stored.record.attempt_id).unwrap();
-    let event = Event::Complete { attempt_id, outcome: &outcome(key), labels: &[] };
+    let event = Event::Complete { attempt_id, outcome: &outcome(key), labels: &Labels::default() };
     let decision = decide(seen, &event, Version::from_bytes(tokens::random())).unwrap();
     (seen.version(), decision.write.unwrap())
 }
@@ -90,7 +90,7 @@ pub(crate) async fn claim_and_complete<S: Store>(engine: &TestEngine<S>, key: &s
     let held = claim(engine, key).await;
     assert_eq!(held.answer, Answer::Proceed);
     let (attempt_id, outcome) = (held.attempt_id().unwrap(), outcome(key));
-    let event = Event::Complete { attempt_id, outcome: &outcome, labels: &[] };
+    let event = Event::Complete { attempt_id, outcome: &outcome, labels: &Labels::default() };
     let done = engine.apply(&address(key), &event, Some(held.seen)).await.unwrap();
     assert_eq!(done.answer, Answer::Done);
 }

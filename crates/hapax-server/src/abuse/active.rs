@@ -7,7 +7,6 @@
 //! nodes share, every now and then ([`Active::counting`]); in between, what this node left unknown is added. So the number is
 //! a close one and not exact: for a few seconds it may be too high by what was resolved, and too low by what other nodes left.
 
-use std::collections::HashMap;
 #[expect(clippy::disallowed_types, reason = "nothing that is stored depends on it; a caller must not foresee it")]
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -15,6 +14,8 @@ use std::hash::BuildHasher as _;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::hashed::ByHash;
 
 /// Callers of whom a count is kept per shard: whoever makes up more of them has few keys under each.
 const CALLERS_PER_SHARD_MAX: usize = 8_192;
@@ -27,7 +28,7 @@ pub struct Active {
     /// 0: no limit.
     most: AtomicU32,
     hasher: RandomState,
-    shards: [Mutex<HashMap<u64, Count>>; SHARDS],
+    shards: [Mutex<ByHash<Count>>; SHARDS],
 }
 
 /// The unfinished keys of one caller.
@@ -52,7 +53,7 @@ impl Count {
 #[must_use = "it counts only once it is finished"]
 pub struct Counting<'a> {
     active: &'a Active,
-    found: HashMap<u64, u32>,
+    found: ByHash<u32>,
 }
 
 impl Active {
@@ -105,7 +106,7 @@ impl Active {
                 count.before = count.before.saturating_add(std::mem::take(&mut count.since));
             }
         }
-        Counting { active: self, found: HashMap::new() }
+        Counting { active: self, found: ByHash::default() }
     }
 
     /// Of how many callers a count is kept, for tests and curiosity.
@@ -133,7 +134,7 @@ impl Active {
         all
     }
 
-    fn shard(&self, caller: u64) -> MutexGuard<'_, HashMap<u64, Count>> {
+    fn shard(&self, caller: u64) -> MutexGuard<'_, ByHash<Count>> {
         lock(&self.shards[caller as usize % SHARDS])
     }
 }

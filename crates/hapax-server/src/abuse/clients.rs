@@ -35,6 +35,8 @@ use std::time::Duration;
 use hapax::http::Client;
 use tokio::time::Instant;
 
+use super::hashed::ByHash;
+
 /// The allowance holds as much as comes in so many seconds: an honest burst, such as all clients after a restart.
 const BURST_SECONDS: f64 = 10.0;
 
@@ -253,8 +255,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Callers that had a good answer, by a hash of client and caller, with the useless requests that it still vouches for.
 #[derive(Default)]
 struct Proofs {
-    young: HashMap<u64, u32>,
-    old: HashMap<u64, u32>,
+    young: ByHash<u32>,
+    old: ByHash<u32>,
 }
 
 impl Proofs {

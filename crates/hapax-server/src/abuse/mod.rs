@@ -6,6 +6,7 @@
 //! | [`rates`] | how many new keys and how many look-ups one caller may have per second |
 //! | [`clients`] | how many new keys that come to nothing one client address may use, whatever callers it makes up |
 //! | [`active`] | how many unfinished keys one caller may have |
+//! | `hashed` | maps by random hashes, for two of these |
 //! | [`callers`] | who sends the most duplicates, mismatches and refused requests |
 //!
 //! None of them answers a request: they say yes or no, and the caller makes a response of it.
@@ -14,4 +15,5 @@ pub mod active;
 pub mod breaker;
 pub mod callers;
 pub mod clients;
+mod hashed;
 pub mod rates;

@@ -109,7 +109,10 @@ mod tests {
         let pinned = Engine::new(Pinned { store, version }, tokens::random as tokens::Random);
 
         let outcome = Arc::new(Outcome { status: 201, headers: vec![], body: Body::Kept(b"paid".to_vec()) });
-        engine.apply(&at, &Event::Complete { attempt_id, outcome: &outcome, labels: &[] }, None).await.unwrap();
+        engine
+            .apply(&at, &Event::Complete { attempt_id, outcome: &outcome, labels: &Arc::default() }, None)
+            .await
+            .unwrap();
         let purge = Event::Purge { allow_rerun: true };
         let refused = pinned.apply(&at, &purge, None).await.unwrap_err();
         assert!(has_moved_on(&refused), "{refused}");

@@ -12,7 +12,7 @@ use hapax::tokens;
 use hapax_core::clock::{Now, Timestamp};
 use hapax_core::journal::{About, Journal, Note};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
-use hapax_core::record::Version;
+use hapax_core::record::{Labels, Version};
 use hapax_core::store::{Entry, Scan, Seen, Store, StoreError, Swap};
 use hapax_core::transition::{Event, decide};
 
@@ -119,7 +119,7 @@ async fn suspect(
         return Ok(false);
     }
     let (fingerprints, policy) = (&stored.record.fingerprint, stored.record.policy);
-    let event = Event::Suspect { since, fingerprints, policy, labels: &[] };
+    let event = Event::Suspect { since, fingerprints, policy, labels: &Labels::default() };
     let seen = Seen { stored: Some(stored.clone()), now };
     let decided = decide(&seen, &event, Version::from_bytes(tokens::random()));
     let Some(next) = decided.ok().and_then(|decision| decision.write) else { return Ok(false) };

@@ -87,7 +87,7 @@ fn missing(old: &Stored, now: Now) -> Plan {
 /// As the rules make a key unknown that may have been claimed in what was lost, with what is known of its last attempt.
 fn doubtful(old: &Stored, now: Now) -> Plan {
     let record = &old.record;
-    let (fingerprints, policy, labels) = (&record.fingerprint, record.policy, &record.labels[..]);
+    let (fingerprints, policy, labels) = (&record.fingerprint, record.policy, &record.labels);
     let suspect = Event::Suspect { since: now.at, fingerprints, policy, labels };
     let decided = decide(&Seen { stored: None, now }, &suspect, new_version()).ok().and_then(|decided| decided.write);
     decided.map_or(Plan::Leave(Left::Free), |unknown| {

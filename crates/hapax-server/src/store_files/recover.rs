@@ -12,7 +12,7 @@ use hapax_core::engine::{Engine, EngineError};
 use hapax_core::event::Resolution;
 use hapax_core::journal::{About, Journal as _, Note};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
-use hapax_core::record::Verdict;
+use hapax_core::record::{Labels, Verdict};
 use hapax_core::store::{Entry, ErrorKind, Scan, Store as _, StoreError, Swap};
 use hapax_core::transition::{Answer, Event};
 use hapax_sqlite::{Options, Sqlite};
@@ -122,7 +122,9 @@ async fn apply(store: &AnyStore, entry: &Entry, plan: &Plan, note: &Note) -> Res
             let note = Note { about, after, ..note.clone() };
             return Ok(matches!(store.swap_noted(at, None, next, &note).await?, Swap::Applied(_)));
         }
-        Plan::Complete(attempt_id, outcome) => Event::Complete { attempt_id: *attempt_id, outcome, labels: &[] },
+        Plan::Complete(attempt_id, outcome) => {
+            Event::Complete { attempt_id: *attempt_id, outcome, labels: &Labels::default() }
+        }
         Plan::Settle(Verdict::GivenUp, outcome) => {
             Event::Resolve { resolution: Resolution::GiveUp(outcome), attempt: None, since: None }
         }

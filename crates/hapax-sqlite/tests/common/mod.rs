@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hapax_core::address::{Address, AddressScheme, Key, Scope, Space};
 use hapax_core::engine::{Engine, Reply};
 use hapax_core::fingerprint::{Fingerprint, Scheme};
-use hapax_core::record::{Body, Outcome, Policy};
+use hapax_core::record::{Body, Labels, Outcome, Policy};
 use hapax_core::store::{Store, StoreError};
 use hapax_core::transition::{Answer, Event};
 use hapax_testkit::tokens;
@@ -39,7 +39,7 @@ pub(crate) async fn claim<S: Store>(engine: &TestEngine<S>, key: &str) -> Reply 
 
 pub(crate) async fn complete<S: Store>(engine: &TestEngine<S>, key: &str, held: Reply) -> Reply {
     let attempt_id = held.attempt_id().unwrap();
-    let event = Event::Complete { attempt_id, outcome: &outcome(key), labels: &[] };
+    let event = Event::Complete { attempt_id, outcome: &outcome(key), labels: &Labels::default() };
     engine.apply(&address(key), &event, Some(held.seen)).await.unwrap()
 }
 

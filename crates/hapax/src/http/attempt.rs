@@ -17,7 +17,7 @@ use hapax_core::address::Address;
 use hapax_core::engine::{EngineError, Reply};
 use hapax_core::large::{LARGE_BYTES_MIN, take_back_freed};
 use hapax_core::limits::CLOCK_SETTLE_MS;
-use hapax_core::record::{AttemptId, Body as Recorded, Label, Outcome, State};
+use hapax_core::record::{AttemptId, Body as Recorded, Label, Labels, Outcome, State};
 use hapax_core::store::{ErrorKind, Seen, Store, StoreError};
 use hapax_core::transition::{Answer, Event};
 use http::{Response, StatusCode};
@@ -72,7 +72,7 @@ pub(crate) struct Left {
 /// How an attempt ended.
 #[derive(Debug)]
 pub(crate) enum End {
-    Complete { outcome: Arc<Outcome>, labels: Vec<Label> },
+    Complete { outcome: Arc<Outcome>, labels: Labels },
     Fail { error: String, retry_in_ms: u64, left: Left },
     Doubt { error: String },
 }
@@ -83,11 +83,11 @@ impl End {
     fn less(&self) -> Option<Self> {
         Some(match self {
             Self::Complete { outcome, labels } if !labels.is_empty() => {
-                Self::Complete { outcome: Arc::clone(outcome), labels: Vec::new() }
+                Self::Complete { outcome: Arc::clone(outcome), labels: Labels::default() }
             }
             Self::Complete { outcome, .. } if outcome.body != Recorded::NotKept => {
                 let outcome = Outcome { status: outcome.status, headers: Vec::new(), body: Recorded::NotKept };
-                Self::Complete { outcome: Arc::new(outcome), labels: Vec::new() }
+                Self::Complete { outcome: Arc::new(outcome), labels: Labels::default() }
             }
             Self::Fail { error, retry_in_ms, left } if error != "failed" => {
                 Self::Fail { error: "failed".to_owned(), retry_in_ms: *retry_in_ms, left: *left }
@@ -195,7 +195,9 @@ impl<S: Store + 'static> Attempt<S> {
             sleep(pause).await;
             pause = (pause * 2).min(RETRY_LAST);
             match self.try_record(&end).await {
-                Ok(Answer::Done) => return tracing::info!(id = %self.at.id(), "an unproved claim is given back"),
+                Ok(Answer::Done) => {
+                    return tracing::info!(parent: &self.arrived.span(), id = %self.at.id(), "an unproved claim is given back");
+                }
                 Ok(_) => looks += 1,
                 // What it never showed anybody was not claimed.
                 Err(_) if self.shared.engine.store().has_stopped() => return,
@@ -209,7 +211,7 @@ impl<S: Store + 'static> Attempt<S> {
 
     /// Ends an attempt that was held up for so long that it may have lost its lease: nothing was sent, and nothing is.
     pub(crate) fn give_up(self: &Arc<Self>) -> Refusal {
-        tracing::warn!(id = %self.at.id(), "the process was held up for longer than a lease; nothing was sent");
+        tracing::warn!(parent: &self.arrived.span(), id = %self.at.id(), "the process was held up for longer than a lease; nothing was sent");
         // Whatever comes of the recording, nothing was run; the client has waited for long enough.
         let attempt = Arc::clone(self);
         let recording = async move {
@@ -293,13 +295,13 @@ impl<S: Store + 'static> Attempt<S> {
     }
 
     /// As many of an answer's labels as there is room for beside the claim's, the first ones.
-    fn fitting(&self, labels: Vec<Label>) -> Vec<Label> {
+    fn fitting(&self, labels: Vec<Label>) -> Labels {
         if labels.is_empty() {
-            return labels;
+            return Labels::default();
         }
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let record = seen.as_ref().and_then(|seen| seen.stored.as_ref()).map(|stored| &stored.record);
-        capture::fitting(labels, record.map_or(&[], |record| &record.labels))
+        capture::fitting(labels, record.map_or(&[], |record| &record.labels)).into()
     }
 
     /// Keeps the lease while an answer passes through, and records that end once it has come to its own. One that breaks
@@ -327,7 +329,7 @@ impl<S: Store + 'static> Attempt<S> {
     }
 
     async fn end_in_panic<B>(self: &Arc<Self>) -> Answered<B> {
-        tracing::error!(id = %self.at.id(), "the handler panicked");
+        tracing::error!(parent: &self.arrived.span(), id = %self.at.id(), "the handler panicked");
         let error = "panic".to_owned();
         let end = match self.route.on_panic {
             Then::Ready => End::nothing_done(&error),
@@ -362,8 +364,12 @@ impl<S: Store + 'static> Attempt<S> {
         let asked_ms = clock::boot_ms();
         match self.apply(&Event::Renew { attempt_id: self.attempt_id }).await {
             Ok(Answer::Done) => self.before.renew(asked_ms, self.lease_ms()),
-            Ok(answer) => tracing::warn!(id = %self.at.id(), ?answer, "the lease could not be renewed"),
-            Err(error) => tracing::warn!(id = %self.at.id(), %error, "the lease could not be renewed"),
+            Ok(answer) => {
+                tracing::warn!(parent: &self.arrived.span(), id = %self.at.id(), ?answer, "the lease could not be renewed");
+            }
+            Err(error) => {
+                tracing::warn!(parent: &self.arrived.span(), id = %self.at.id(), %error, "the lease could not be renewed");
+            }
         }
     }
 
@@ -389,7 +395,7 @@ impl<S: Store + 'static> Attempt<S> {
                 if is_left_out { Err(outcome_unknown("the answer could not be recorded")) } else { Ok(()) }
             }
             Err(error) => {
-                tracing::error!(id = %self.at.id(), %error, "the end of an attempt could not be recorded yet");
+                tracing::error!(parent: &self.arrived.span(), id = %self.at.id(), %error, "the end of an attempt could not be recorded yet");
                 let attempt = Arc::clone(self);
                 let pending = observe::Gauge::completion_pending();
                 self.shared.unrecorded.fetch_add(1, Ordering::Relaxed);
@@ -410,7 +416,7 @@ impl<S: Store + 'static> Attempt<S> {
             sleep(pause).await;
             pause = (pause * 2).min(RETRY_LAST);
             if let Ok(answer) = self.try_record_or_less(&mut end).await {
-                tracing::info!(id = %self.at.id(), "the end of an attempt is recorded");
+                tracing::info!(parent: &self.arrived.span(), id = %self.at.id(), "the end of an attempt is recorded");
                 self.log(answer, &end, status);
                 // Whoever asked is gone; what is left to say is in the log.
                 let _ = self.tell(answer, &end);
@@ -427,7 +433,7 @@ impl<S: Store + 'static> Attempt<S> {
                 recorded => return recorded,
             };
             let Some(less) = end.less() else { return Err(error.into()) };
-            tracing::warn!(id = %self.at.id(), %error, "a part of an attempt's end cannot be kept, and is left out");
+            tracing::warn!(parent: &self.arrived.span(), id = %self.at.id(), %error, "a part of an attempt's end cannot be kept, and is left out");
             *end = less;
         }
     }
@@ -474,7 +480,9 @@ impl<S: Store + 'static> Attempt<S> {
             Answer::Fenced if end.is_answer() && self.is_forgotten() => {
                 self.report(LateTruth::Forgotten);
             }
-            Answer::Fenced => tracing::warn!(%id, "an attempt ended that no longer held its claim"),
+            Answer::Fenced => {
+                tracing::warn!(parent: &self.arrived.span(), %id, "an attempt ended that no longer held its claim");
+            }
             _ => {}
         }
         let stands = matches!(answer, Answer::Done | Answer::Contradicted);
@@ -504,19 +512,19 @@ impl<S: Store + 'static> Attempt<S> {
         match truth {
             LateTruth::Contradicted => {
                 observe::contradicted();
-                tracing::error!(%id, attempt, "an attempt that was said not to have happened has completed");
+                tracing::error!(parent: &self.arrived.span(), %id, attempt, "an attempt that was said not to have happened has completed");
             }
             LateTruth::DoubleRun => {
                 observe::double_run();
-                tracing::error!(%id, attempt, "an attempt completed that another had taken over: suspected double run");
+                tracing::error!(parent: &self.arrived.span(), %id, attempt, "an attempt completed that another had taken over: suspected double run");
             }
             LateTruth::Overruled => {
                 observe::overruled();
-                tracing::error!(%id, attempt, "an attempt completed after a verdict had settled its key");
+                tracing::error!(parent: &self.arrived.span(), %id, attempt, "an attempt completed after a verdict had settled its key");
             }
             LateTruth::Forgotten => {
                 observe::forgotten();
-                tracing::error!(%id, attempt, "an attempt completed whose key was forgotten: its answer is not recorded");
+                tracing::error!(parent: &self.arrived.span(), %id, attempt, "an attempt completed whose key was forgotten: its answer is not recorded");
             }
         }
         self.shared.settings().guard.late_truth(&self.at, attempt, truth);

@@ -11,17 +11,17 @@ use std::pin::Pin;
 use bytes::Bytes;
 use hapax_core::canonical_json::{Pointer, raw_values};
 use hapax_core::limits::{HEADER_BYTES_MAX, HEADER_COUNT_MAX, LABEL_BYTES_MAX, LABEL_COUNT_MAX};
-use hapax_core::record::{Body as Recorded, Label, Outcome};
+use hapax_core::record::{Body as Recorded, Label, Labels, Outcome};
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, SET_COOKIE};
 use http::response::Parts;
 use http_body::Body;
 use http_body_util::BodyExt;
 
+use crate::http::RequestId;
 use crate::http::budget::{Share, Use};
 use crate::http::gathered::Gathered;
 use crate::http::path::uri_that_counts;
 use crate::http::route::{LabelSource, Route};
-use crate::http::{RequestId, trace};
 
 /// What was read of an answer's body.
 pub(crate) enum Captured<B> {
@@ -144,14 +144,14 @@ pub const TRACE_LABEL: &str = "trace-id";
 pub const OWN_LABELS: [&str; 5] = [ROUTE_LABEL, REQUEST_LABEL, METHOD_LABEL, PATH_LABEL, TRACE_LABEL];
 
 /// The labels of a claim: those of hapax, and the business identifiers in the request.
-pub(crate) fn claim_labels(route: &Route, parts: &http::request::Parts, body: &[u8]) -> Vec<Label> {
+pub(crate) fn claim_labels(route: &Route, parts: &http::request::Parts, trace_id: Option<&str>, body: &[u8]) -> Labels {
     let request_id = parts.extensions.get::<RequestId>().map(|id| &*id.0);
     let ours = [
         Some((ROUTE_LABEL, &*route.name)),
         request_id.map(|id| (REQUEST_LABEL, id)),
         Some((METHOD_LABEL, parts.method.as_str())),
         Some((PATH_LABEL, uri_that_counts(&parts.uri, &parts.extensions).path())),
-        trace::id(&parts.headers).map(|id| (TRACE_LABEL, id)),
+        trace_id.map(|id| (TRACE_LABEL, id)),
     ];
     let ours = ours.into_iter().flatten().map(|(name, value)| {
         let end = value.floor_char_boundary(LABEL_BYTES_MAX - name.len());

@@ -12,7 +12,7 @@ use hapax_core::address::{Address, Key, Scope, Space};
 use hapax_core::clock::Timestamp;
 use hapax_core::engine::{EngineError, Reply};
 use hapax_core::fingerprint::{Fingerprinter, Fingerprints};
-use hapax_core::record::{AttemptId, Version};
+use hapax_core::record::{AttemptId, Labels, Version};
 use hapax_core::store::{ErrorKind, Seen, Store, StoreError};
 use hapax_core::transition::{Answer, Claimant, Decision, Event, decide};
 use http::request::Parts;
@@ -93,14 +93,16 @@ pub(crate) async fn claim<S: Store + 'static>(
     let compared = read_request::compared(&call.parts, &method, &fields, &call.body);
     let fingerprints = Fingerprinter::new(compared, &route.recipe, &settings.fingerprint_keys)
         .map_err(|error| store_unavailable(&error.to_string()))?;
-    let labels = &capture::claim_labels(route, &call.parts, &call.body);
     let (fingerprints, policy): (&dyn Fingerprints, _) = (&fingerprints, route.policy);
-    let since = settings.fence.map_or_else(Timestamp::default, |fence| fence.restored_at);
-    let suspect = Event::Suspect { since, fingerprints, policy, labels };
-    let claim = Event::Claim { by: Claimant::Client, attempt_id, fingerprints, policy, labels };
-    if let Some(reply) = at_hand.and_then(|seen| replayed(seen, &claim)) {
+    let claim_with = |labels| Event::Claim { by: Claimant::Client, attempt_id, fingerprints, policy, labels };
+    let no_labels = Labels::default();
+    // A replay writes nothing, so it needs none.
+    if let Some(reply) = at_hand.and_then(|seen| replayed(seen, &claim_with(&no_labels))) {
         return Ok((reply, None));
     }
+    let labels = &capture::claim_labels(route, &call.parts, call.arrived.trace_id(), &call.body);
+    let since = settings.fence.map_or_else(Timestamp::default, |fence| fence.restored_at);
+    let (suspect, claim) = (Event::Suspect { since, fingerprints, policy, labels }, claim_with(labels));
     let (events, client) = ([&suspect, &claim], client_of(&call.parts));
     let (place, turn) = match admitted(shared, settings, client) {
         Ok(admitted) => admitted,
@@ -118,7 +120,7 @@ pub(crate) async fn claim<S: Store + 'static>(
     }
     let Ok(claimed) = in_time else {
         patience.end();
-        tell_of_slowness(at);
+        tell_of_slowness(at, call);
         give_back_late(shared, call, at, attempt_id, &claiming.await, place);
         return Err(store_too_slow());
     };
@@ -153,10 +155,10 @@ fn admitted<S>(
     Ok((place, turn))
 }
 
-fn tell_of_slowness(at: &Address) {
+fn tell_of_slowness(at: &Address, call: &Call) {
     let error = StoreError::new("swap", ErrorKind::Ambiguous, "it was not answered in time; nothing is run for it");
     observe::store_failed(&error);
-    tracing::warn!(id = %at.id(), %error, "a claim could not be proved");
+    tracing::warn!(parent: &call.arrived.span(), id = %at.id(), %error, "a claim could not be proved");
 }
 
 fn is_ambiguous<T>(claimed: &Result<T, EngineError>) -> bool {
@@ -219,9 +221,10 @@ async fn claim_if_allowed<S: Store + 'static>(
         }
         seen = Some(looked);
     }
+    // Those that are rare are in boxes: the others should not pay for their room.
     match (settings.fence, seen) {
-        (Some(fence), _) => claim_behind(shared, fence, at, suspect, claim).await,
-        (None, Some(seen)) => claim_seen(shared, at, claim, seen).await,
+        (Some(fence), _) => Box::pin(claim_behind(shared, fence, at, suspect, claim)).await,
+        (None, Some(seen)) => Box::pin(claim_seen(shared, at, claim, seen)).await,
         (None, None) => engine.apply(at, claim, None).await,
     }
     .map(Ok)
@@ -302,8 +305,7 @@ async fn claim_behind<S: Store + 'static>(
 }
 
 fn refused_claim(error: &EngineError, at: &Address, call: &Call) -> Refusal {
-    let request_id = call.arrived.request_id.as_ref().map(|id| &*id.0);
-    tracing::warn!(id = %at.id(), request_id, %error, "a claim could not be proved");
+    tracing::warn!(parent: &call.arrived.span(), id = %at.id(), %error, "a claim could not be proved");
     if let EngineError::Store(error) = error {
         observe::store_failed(error);
     }

@@ -1,5 +1,6 @@
 //! Which client sends a request, as far as the network tells: what limits per client count by.
 
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 
 /// The client's network address; an extension of a request, put there by whoever received it.
@@ -8,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 /// names nobody, or was received by something that knows no addresses: limits per client do not apply to it.
 ///
 /// IPv6 addresses count by their /64 network, which is what one customer of a provider has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Client(IpAddr);
 
 impl Client {
@@ -22,6 +23,17 @@ impl Client {
             }
             v4 @ IpAddr::V4(_) => v4,
         })
+    }
+}
+
+/// By one number: it is looked for several times in a request.
+impl Hash for Client {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(match self.0 {
+            IpAddr::V4(ip) => ip.to_bits().into(),
+            // What follows is zero.
+            IpAddr::V6(ip) => (ip.to_bits() >> 64) as u64,
+        });
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hapax_core::address::{Id, Scope, Space};
 use hapax_core::engine::Reply;
 use hapax_core::fingerprint::Fingerprinter;
-use hapax_core::record::{AttemptId, Body as Recorded, Label, OnLapse, Outcome, Policy};
+use hapax_core::record::{AttemptId, Body as Recorded, Label, Labels, OnLapse, Outcome, Policy};
 use hapax_core::store::Store;
 use hapax_core::transition::{Answer, Claimant, Event};
 use http::request::Parts;
@@ -50,7 +50,7 @@ where
     ReqBody: Body<Data = Bytes> + From<Bytes> + Send + 'static,
     ReqBody::Error: Into<BoxError>,
 {
-    let arrived = Arrived::now(request.extensions());
+    let arrived = Arrived::now(request.headers(), request.extensions());
     let (parts, body) = request.into_parts();
     let found = key::read(&parts.headers, &settings.key_headers, &route.key_rules, clock::wall_ms());
     // It would not be refused, so there is nothing to observe.
@@ -82,7 +82,7 @@ where
     let bytes = match read_request::body(&parts, body, route.request_bytes_max, share).await {
         Ok(bytes) => bytes,
         // The rest of the request never came: there is nothing left to pass on.
-        Err(refusal) => return Ok(Asked::of(&settings, &parts).refuse(&settings, None, refusal)),
+        Err(refusal) => return Ok(Asked::of(&settings, &parts.headers, arrived).refuse(&settings, None, refusal)),
     };
     let (body, on_route) = (bytes.clone(), Arc::clone(&route));
     let call = Call { parts: parts.clone(), head: None, body, route: on_route, scope, key, arrived };
@@ -136,7 +136,13 @@ async fn claim<S: Store + 'static>(shared: Arc<Shared<S>>, settings: Arc<Setting
     // Nothing hangs on an observed key: one whose request was lost is forgotten, and never a case for people.
     let frozen = call.route.policy;
     let policy = Policy { on_lapse: OnLapse::Rerun, keep_expired_ms: None, attempts_max: None, ..frozen };
-    let event = Event::Claim { by: Claimant::Client, attempt_id, fingerprints: &fingerprints, policy, labels: &[] };
+    let event = Event::Claim {
+        by: Claimant::Client,
+        attempt_id,
+        fingerprints: &fingerprints,
+        policy,
+        labels: &Labels::default(),
+    };
     let client = claiming::client_of(&call.parts);
     let new = NewKey { caller: at.scope(), client, route: &call.route };
     // Records of observed requests take room as well.
@@ -234,7 +240,7 @@ async fn record<S: Store + 'static>(
     shared.settings().guard.ended(at.scope(), client, begun, end.for_guard());
     let End { status, then, why, retry_in_ms, keep_ms, .. } = end;
     let outcome = Arc::new(Outcome { status, headers: Vec::new(), body: Recorded::NotKept });
-    let labels = if then == Then::Unknown { vec![doubtful()] } else { Vec::new() };
+    let labels = if then == Then::Unknown { Labels::from([doubtful()]) } else { Labels::default() };
     let event = match then {
         Then::Ready => Event::Fail { attempt_id, error: &why, retry_in_ms, keep_ms },
         Then::Completed | Then::Unknown => Event::Complete { attempt_id, outcome: &outcome, labels: &labels },

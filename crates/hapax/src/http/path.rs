@@ -310,6 +310,9 @@ fn path_of(target: &str) -> String {
 /// The path as requests are compared by it: as it came, with whatever field names another one.
 pub(crate) fn compared_path<'a>(path: &'a str, headers: &HeaderMap) -> Cow<'a, str> {
     let mut compared = Cow::Borrowed(path);
+    if !is_ambiguous(headers) {
+        return compared;
+    }
     for name in REWRITES {
         for line in headers.get_all(name) {
             // No path and no field has a line feed in it.

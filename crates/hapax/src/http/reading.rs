@@ -155,7 +155,7 @@ mod tests {
     ) -> Option<Answer> {
         let (space, scope) = (Space::new("http").unwrap(), Scope::new("alice").unwrap());
         let at = Address::new(&AddressScheme::default(), &space, &scope, &Key::new("k").unwrap());
-        let (fingerprints, policy, labels) = (&fingerprint(digest), Policy::default(), &[]);
+        let (fingerprints, policy, labels) = (&fingerprint(digest), Policy::default(), &Arc::default());
         let since = fence.map_or_else(Timestamp::default, |fence| fence.restored_at);
         let suspect = Event::Suspect { since, fingerprints, policy, labels };
         let attempt_id = AttemptId::from_bytes([3; 16]);

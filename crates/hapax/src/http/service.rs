@@ -30,7 +30,7 @@ use crate::http::refusal::{Problem, Refusal, Refused};
 use crate::http::route::{Mode, Route};
 use crate::http::scope::NoScope;
 use crate::http::settle::{self, IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_RECORD, Step};
-use crate::http::{RequestId, key, observing, read_request};
+use crate::http::{key, observing, read_request};
 use crate::{clock, observe};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -89,9 +89,10 @@ where
         let inner = std::mem::replace(&mut self.inner, clone);
         let settings = self.shared.settings();
         let Ok(head) = read_request::hold_head(&self.shared.budget, &request) else {
-            let (parts, body) = request.into_parts();
-            let refusal = read_request::no_memory(&body);
-            return Box::pin(async move { Ok(Asked::of(&settings, &parts).refuse(&settings, None, refusal)) });
+            let refusal = read_request::no_memory(request.body());
+            let arrived = Arrived::now(request.headers(), request.extensions());
+            let asked = Asked::of(&settings, request.headers(), arrived);
+            return Box::pin(async move { Ok(asked.refuse(&settings, None, refusal)) });
         };
         let path = uri_that_counts(request.uri(), request.extensions()).path();
         let route = settings.routes.find(request.method(), path, request.headers());
@@ -172,7 +173,7 @@ where
     ResBody: Body<Data = Bytes> + Send + 'static,
     ResBody::Error: Send,
 {
-    let arrived = Arrived::now(request.extensions());
+    let arrived = Arrived::now(request.headers(), request.extensions());
     hapax_core::failpoint!(async "headers-read");
     let found = key::read(request.headers(), &settings.key_headers, &route.key_rules, clock::wall_ms());
     if matches!(found, Ok(None)) && !route.required {
@@ -180,7 +181,7 @@ where
         return pass(settings, inner, request, "no-key").await;
     }
     let (parts, body) = request.into_parts();
-    let asked = Asked::of(&settings, &parts);
+    let asked = Asked::of(&settings, &parts.headers, arrived.clone());
     let key = match found.map_err(|bad| Refusal::new(Problem::KeyMalformed, bad.to_string())) {
         Ok(Some(key)) => key,
         other => {
@@ -190,8 +191,8 @@ where
         }
     };
     let share = shared.budget.share(parts.extensions.get());
-    let call = match prepare(&settings, &route, key, (parts, body, share), arrived.clone()).await {
-        Ok(call) => Call { head, ..call },
+    let call = match prepare(&settings, &route, key, (parts, body, share), arrived).await {
+        Ok(call) => Box::new(Call { head, ..call }),
         Err(refusal) => return Ok(asked.refuse(&settings, None, refusal)),
     };
     let at = claiming::address(&shared, &call);
@@ -209,12 +210,12 @@ where
             answer
         }
         Step::Replay(answer) => {
-            arrived.replayed("replayed", at.id(), &route, answer.status());
+            asked.arrived.replayed("replayed", at.id(), &route, answer.status());
             asked.replay(&settings, answer)
         }
         Step::Accepted(after) => {
             let answer = settle::accepted(after);
-            arrived.replayed("accepted", at.id(), &route, answer.status());
+            asked.arrived.replayed("accepted", at.id(), &route, answer.status());
             asked.replay(&settings, answer)
         }
         Step::Refuse(refusal) => {
@@ -273,12 +274,12 @@ pub(crate) fn refusal_of(no_scope: NoScope) -> Refusal {
 /// What an answer of the layer's own needs to know of its request.
 pub(crate) struct Asked {
     origin: Option<HeaderValue>,
-    request_id: Option<RequestId>,
+    arrived: Arrived,
 }
 
 impl Asked {
-    pub(crate) fn of(settings: &Settings, parts: &Parts) -> Self {
-        Self { origin: origin_of(settings, &parts.headers), request_id: parts.extensions.get().cloned() }
+    pub(crate) fn of(settings: &Settings, headers: &HeaderMap, arrived: Arrived) -> Self {
+        Self { origin: origin_of(settings, headers), arrived }
     }
 
     /// The log names the record as well, once it is known which one: the request's id is a label of the claim's only.
@@ -290,8 +291,15 @@ impl Asked {
     ) -> Response<AnswerBody<B>> {
         let (code, status) = (refusal.problem.code(), refusal.status.as_u16());
         observe::refused(code);
-        let request_id = self.request_id.as_ref().map(|id| &*id.0);
-        tracing::info!(code, status, request_id, id = at.map(|at| tracing::field::display(at.id())), "refused");
+        let (request_id, trace_id) = (self.arrived.request_id(), self.arrived.trace_id());
+        tracing::info!(
+            code,
+            status,
+            request_id,
+            trace_id,
+            id = at.map(|at| tracing::field::display(at.id())),
+            "refused"
+        );
         self.replay(settings, refusal.into_response(request_id))
     }
 

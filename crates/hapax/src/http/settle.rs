@@ -15,7 +15,6 @@ use http::{Request, Response, StatusCode};
 use http_body::Body;
 use tokio::time::Instant;
 use tower_service::Service;
-use tracing::{Instrument as _, Span};
 
 use crate::claim::Claim;
 use crate::http::attempt::Attempt;
@@ -28,11 +27,11 @@ use crate::http::guard::Seen as Saw;
 use crate::http::layer::{Settings, Shared};
 use crate::http::patience::Patience;
 use crate::http::refusal::{Problem, Refusal, seconds};
+use crate::http::replay;
 use crate::http::route::{InFlight, Route};
 use crate::http::send_before::SendBefore;
 use crate::http::service::refusal_of;
 use crate::http::wait::Waited;
-use crate::http::{replay, trace};
 use crate::tokens;
 use crate::{clock, observe};
 
@@ -79,7 +78,7 @@ pub(crate) struct Waiting {
 pub(crate) async fn settle<S, I, ReqBody, ResBody>(
     shared: Arc<Shared<S>>,
     settings: Arc<Settings>,
-    call: Call,
+    call: Box<Call>,
     at: Address,
     inner: I,
     patience: Patience,
@@ -102,8 +101,8 @@ where
     match reply.answer {
         // In a box, so that a replay does not pay for the room that work takes.
         Answer::Proceed => {
-            let (span, claimed) = (span_of(&call), Claimed { attempt_id, reply, begun, begun_ms, place });
-            Box::pin(run(&shared, call, at, claimed, inner).instrument(span)).await
+            let claimed = Claimed { attempt_id, reply, begun, begun_ms, place };
+            Box::pin(run(&shared, call, at, claimed, inner)).await
         }
         Answer::Replay => {
             let replayed = recorded(&shared, call.parts.extensions.get(), &reply.seen);
@@ -119,12 +118,6 @@ where
         )),
         _ => Step::Refuse(store_unavailable("the store gave an answer that makes no sense here")),
     }
-}
-
-/// What work logs, wherever it goes on, names its request. Only for what runs: a replay has one line, which names it.
-fn span_of(call: &Call) -> Span {
-    let request_id = call.arrived.request_id.as_ref().map(|id| &*id.0);
-    tracing::info_span!("request", request_id, trace_id = trace::id(&call.parts.headers))
 }
 
 fn count(reply: &Reply, settings: &Settings, route: &Route, at: &Address) {
@@ -173,7 +166,7 @@ struct Claimed {
 
 async fn run<S, I, ReqBody, ResBody>(
     shared: &Arc<Shared<S>>,
-    call: Call,
+    call: Box<Call>,
     at: Address,
     claimed: Claimed,
     mut inner: I,
@@ -185,7 +178,7 @@ where
     ResBody: Body<Data = Bytes> + Send + 'static,
 {
     hapax_core::failpoint!(async "claim-durable");
-    let Call { mut parts, head: _head, body, route, arrived, .. } = call;
+    let Call { mut parts, head: _head, body, route, arrived, .. } = *call;
     let Claimed { attempt_id, reply, begun, begun_ms, place } = claimed;
     let client = client_of(&parts);
     let (attempt, checkpoint) = reply.record().map_or((1, None), |record| (record.attempt, record.checkpoint.clone()));
@@ -243,8 +236,8 @@ fn recorded<S, B>(shared: &Shared<S>, client: Option<&Client>, seen: &Seen) -> S
     }
 }
 
-fn busy<B>(seen: &Seen, call: Call) -> Step<B> {
-    let Call { parts, route, head, .. } = call;
+fn busy<B>(seen: &Seen, call: Box<Call>) -> Step<B> {
+    let Call { parts, route, head, .. } = *call;
     let client = parts.extensions.get().copied();
     let most = match (route.in_flight, preferred_wait(&parts)) {
         _ if !is_running(seen) => return Step::Refuse(not_running(due(seen))),

@@ -3,14 +3,16 @@
 //! hapax takes no part in a trace: it passes `traceparent` and `tracestate` on as they came and makes none where there are
 //! none. It reads the trace's id, so that its log lines and records can be found by it.
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 /// Characters of a `traceparent` of version 00; later versions may have more behind.
 const LENGTH: usize = 55;
 
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
 /// The id of the trace, 32 hexadecimal digits, where the request names one in the way that the standard says.
 pub(crate) fn id(headers: &HeaderMap) -> Option<&str> {
-    let mut lines = headers.get_all("traceparent").iter();
+    let mut lines = headers.get_all(TRACEPARENT).iter();
     let text = lines.next()?.to_str().ok()?;
     if lines.next().is_some() { None } else { read(text) }
 }
