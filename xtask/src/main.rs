@@ -1,11 +1,12 @@
 //! Chores of the repository, as commands: `cargo xtask bench stores`, `cargo xtask bench proxy`, `cargo xtask crash`,
-//! `cargo xtask powerloss`.
+//! `cargo xtask powerloss`, `cargo xtask storms`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a chore that fails says where and stops")]
 
 mod bench;
 mod crash;
 mod powerloss;
+mod storms;
 #[cfg(test)]
 mod tidy;
 
@@ -35,6 +36,8 @@ enum Command {
     Crash(crash::Args),
     /// Cut the power of the SQLite store anywhere, and look every acknowledged key up.
     Powerloss(powerloss::Args),
+    /// Run the long tests whole, of which a part is run with all the others.
+    Storms,
     /// The process that `powerloss` records.
     #[command(hide = true)]
     PowerlossWorker(powerloss::WorkerArgs),
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         Command::Bench { what: Bench::Sweep(args) } => bench::sweep::run(&args),
         Command::Crash(args) => return crash::run(&args),
         Command::Powerloss(args) => return powerloss::run(&args),
+        Command::Storms => return storms::run(),
         Command::PowerlossWorker(args) => powerloss::work(&args),
     }
     ExitCode::SUCCESS

@@ -322,6 +322,21 @@ impl Record {
         }
     }
 
+    /// The same with further labels. One of the same name takes the place of another.
+    pub(crate) fn with_labels(self, labels: &[Label]) -> Self {
+        if labels.is_empty() {
+            return self;
+        }
+        let mut all = self.labels.to_vec();
+        for label in labels {
+            match all.iter_mut().find(|known| known.name == label.name) {
+                Some(known) => known.value.clone_from(&label.value),
+                None => all.push(label.clone()),
+            }
+        }
+        Self { labels: all.into(), ..self }
+    }
+
     /// When a store may delete the record, counted from the stamp. `None`: not before it is written again, because it
     /// is unfinished or must become a tombstone first.
     #[must_use]

@@ -11,9 +11,7 @@ use std::sync::Arc;
 
 use crate::clock::{Now, Timestamp};
 use crate::fingerprint::Fingerprints;
-use crate::record::{
-    AttemptId, Doubt, Label, Labels, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version,
-};
+use crate::record::{AttemptId, Doubt, Labels, OnLapse, Outcome, Policy, Record, State, Stored, Verdict, Version};
 use crate::store::Seen;
 
 pub use crate::event::{Answer, Claimant, Decision, Event, Resolution, UnrecognisedScheme};
@@ -103,7 +101,7 @@ impl Rules {
                 let was_denied = record.verdict == Some(Verdict::DidNotHappen);
                 let said = if was_denied { Answer::Contradicted } else { Answer::Done };
                 // The attempt itself has settled it; no verdict stands any longer.
-                write(completed(Record { verdict: None, ..with_labels(next, labels) }, outcome), said)
+                write(completed(Record { verdict: None, ..next.with_labels(labels) }, outcome), said)
             }
             (State::Running | State::Unknown | State::Dead, Event::Fail { error, retry_in_ms, keep_ms, .. }) => {
                 let next = failed(next, error);
@@ -260,7 +258,7 @@ fn claim_live(stored: &Stored, now: Now, claim: &Claim<'_>, version: Version) ->
             write(dead(lapsed_into_doubt(next_of(stored, version))), Answer::Undecided)
         }
         (State::Running, Claimant::Client) if for_worker => {
-            let next = Record { policy, ..with_labels(next_of(stored, version), claim.labels) };
+            let next = Record { policy, ..next_of(stored, version).with_labels(claim.labels) };
             write(lapsed_into_ready(next, 0), Answer::Accepted)
         }
         (State::Running, _) => write(new_attempt(stored, claim, policy, version), Answer::Proceed),
@@ -276,7 +274,7 @@ fn accept_live(stored: &Stored, now: Now, event: &Event<'_>, version: Version) -
     let keep = || Record {
         request: Some(record.request.as_ref().unwrap_or(request).clone()),
         policy,
-        ..with_labels(next_of(stored, version), labels)
+        ..next_of(stored, version).with_labels(labels)
     };
     match record.state {
         State::Completed => answer(Answer::Replay),
@@ -491,7 +489,7 @@ fn next_of(stored: &Stored, version: Version) -> Record {
 }
 
 fn new_attempt(stored: &Stored, claim: &Claim<'_>, policy: Policy, version: Version) -> Record {
-    let next = Record { policy, ..with_labels(next_of(stored, version), claim.labels) };
+    let next = Record { policy, ..next_of(stored, version).with_labels(claim.labels) };
     let next = if stored.record.state == State::Running { from_the_start(next) } else { next };
     running(Record {
         attempt: stored.record.attempt.saturating_add(1),
@@ -509,20 +507,6 @@ fn from_the_start(next: Record) -> Record {
 
 fn failed(next: Record, error: &str) -> Record {
     Record { error: Some(error.to_owned()), attempt_id: None, ..next }
-}
-
-fn with_labels(next: Record, labels: &[Label]) -> Record {
-    if labels.is_empty() {
-        return next;
-    }
-    let mut all = next.labels.to_vec();
-    for label in labels {
-        match all.iter_mut().find(|known| known.name == label.name) {
-            Some(known) => known.value.clone_from(&label.value),
-            None => all.push(label.clone()),
-        }
-    }
-    Record { labels: all.into(), ..next }
 }
 
 fn running(next: Record) -> Record {

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use hapax_testkit::hapax::Hapax;
 use hapax_testkit::ledger::{Behaviour, Ledger};
-use hapax_testkit::needs_postgres;
 use hapax_testkit::postgres::Server;
 use hapax_testkit::wait::{pass, until};
+use hapax_testkit::{needs_postgres, whole};
 use node::{builder, pay, refused};
 
 /// A lapse is a licence to run again here, so that the other node needs no probe.
@@ -98,8 +98,6 @@ settle_after = "2s"
 probe = { get = "/look-up?record={id}", timeout = "2s" }
 "#;
 
-/// How many bursts; more of them look longer for the moment that hurts.
-const ROUNDS: &str = "HAPAX_BURST_ROUNDS";
 const BURST: usize = 60;
 const STOP_AFTER_MS_MAX: u64 = 40;
 
@@ -107,7 +105,8 @@ const STOP_AFTER_MS_MAX: u64 = 40;
 #[test]
 fn a_burst_that_is_stopped_at_any_moment_runs_nothing_twice() {
     needs_postgres!();
-    let rounds = std::env::var(ROUNDS).ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1);
+    // More of them look longer for the moment that hurts.
+    let rounds = whole::or_part(20, 1) as u64;
     let seed = u64::from(std::process::id());
     let database = Server::shared().fresh_database();
     let ledger = Ledger::start();

@@ -14,17 +14,20 @@ use std::sync::{Barrier, mpsc};
 
 use hapax_testkit::hapax::Hapax;
 use hapax_testkit::ledger::Ledger;
-use hapax_testkit::needs_postgres;
 use hapax_testkit::postgres::Server;
 use hapax_testkit::raw_http::{Conn, ReadError, Request, Response, request};
+use hapax_testkit::{needs_postgres, whole};
 use node::{Kept, on_both_stores, pay, refused};
 
 /// Copies of one request, all at once.
 const COPIES: usize = 1000;
-/// How often.
-const ROUNDS: usize = 20;
 /// A thread that sends one request needs little.
 const STACK_BYTES: usize = 256 * 1024;
+
+/// How often.
+fn rounds() -> usize {
+    whole::or_part(20, 6)
+}
 
 #[test]
 fn a_thousand_copies_through_one_proxy_on_sqlite_run_once() {
@@ -46,7 +49,7 @@ fn a_thousand_copies_through_three_proxies_on_one_postgres_run_once() {
 /// works. In the others it answers at once, so that claims, completion and replays meet.
 fn storm(ledger: &Ledger, nodes: &[Hapax]) {
     let mut replayed = 0;
-    for round in 0..ROUNDS {
+    for round in 0..rounds() {
         let (key, held) = (format!("round-{round}"), round % 2 == 0);
         let answers = send_copies(ledger, nodes, &key, held);
         ledger.assert_once(&key);
@@ -59,10 +62,10 @@ fn storm(ledger: &Ledger, nodes: &[Hapax]) {
             assert_eq!((retry.is_replay(), &retry.body), (true, &first.body), "round {round}, afterwards");
         }
     }
-    ledger.assert_each_once(ROUNDS);
+    ledger.assert_each_once(rounds());
     assert!(replayed > 0, "no round was so that a copy came after the answer: the storm is too weak to show anything");
     let sum = |name: &str| nodes.iter().map(|node| node.metric(name)).sum::<f64>();
-    assert_eq!(sum(r#"hapax_claims_total{outcome="created"}"#), ROUNDS as f64);
+    assert_eq!(sum(r#"hapax_claims_total{outcome="created"}"#), rounds() as f64);
     assert_eq!(sum(r#"hapax_claims_total{outcome="unknown"}"#), 0.0);
     assert_eq!(sum("hapax_double_runs_total"), 0.0);
     assert_eq!(sum("hapax_in_flight"), 0.0);
@@ -122,12 +125,15 @@ fn said(answer: &Response) -> (u16, Option<&str>, &[u8]) {
 
 /// Tenants, all of whom use the same keys.
 const TENANTS: usize = 200;
-/// Keys of each.
-const KEYS: usize = 100;
 /// Connections, each of which carries the requests of many tenants, as one from a gateway does.
 const CONNECTIONS: usize = 40;
 /// How every tenant's marker begins.
 const MARKER: &str = "marker-of-";
+
+/// Keys of each.
+fn keys() -> usize {
+    whole::or_part(100, 20)
+}
 
 on_both_stores! {
     no_byte_of_one_tenant_reaches_another
@@ -137,7 +143,7 @@ fn no_byte_of_one_tenant_reaches_another(kept: Kept) {
     let node = node::start(kept);
     let first = send_all(node.hapax.address(), 0);
     let again = send_all(node.hapax.address(), 1);
-    assert_eq!((first.len(), again.len()), (TENANTS * KEYS, TENANTS * KEYS));
+    assert_eq!((first.len(), again.len()), (TENANTS * keys(), TENANTS * keys()));
     for (whose, answer) in &first {
         assert_eq!((answer.status, answer.is_replay()), (201, false), "{whose:?}");
         assert_own(*whose, answer);
@@ -145,7 +151,7 @@ fn no_byte_of_one_tenant_reaches_another(kept: Kept) {
         assert_eq!((replay.is_replay(), said(replay)), (true, said(answer)), "{whose:?}");
         assert_own(*whose, replay);
     }
-    node.ledger.assert_each_once(TENANTS * KEYS);
+    node.ledger.assert_each_once(TENANTS * keys());
 }
 
 /// Tenant and key.
@@ -161,7 +167,7 @@ fn send_all(to: SocketAddr, turn: usize) -> BTreeMap<Whose, Response> {
             let tenants: Vec<usize> = tenants.collect();
             let mut conn = Conn::open(to);
             let mut answers = Vec::new();
-            for key in 0..KEYS {
+            for key in 0..keys() {
                 let requests: Vec<u8> = tenants.iter().flat_map(|tenant| marked((*tenant, key)).bytes()).collect();
                 conn.write(&requests);
                 answers.extend(tenants.iter().map(|tenant| ((*tenant, key), conn.read_response().unwrap())));

@@ -33,6 +33,7 @@ pub mod skip;
 pub mod tcp_proxy;
 pub mod tokens;
 pub mod wait;
+pub mod whole;
 
 mod command;
 mod watchdog;
