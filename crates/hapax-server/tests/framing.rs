@@ -394,6 +394,17 @@ async fn fields_of_http1_in_http2_end_the_stream() {
     }
 }
 
+#[tokio::test]
+async fn a_name_in_http2_that_is_none_in_http1_is_refused() {
+    let (ledger, _proxy, mut client) = setup().await;
+    client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    client.send(frame(4, 0, 0, &[])).await;
+    let block = [&[0x82, 0x86, 0x84, 0x41, 0x01, b'a', 0x00, 0x03][..], b"a\"b\x01c"].concat();
+    client.send(frame(1, 0x5, 1, &block)).await;
+    assert_eq!(first_error(&mut client).await, (1, 1), "an answer");
+    assert!(ledger.seen().is_empty());
+}
+
 /// An HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
