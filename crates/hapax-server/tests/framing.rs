@@ -405,6 +405,18 @@ async fn a_name_in_http2_that_is_none_in_http1_is_refused() {
     assert!(ledger.seen().is_empty());
 }
 
+#[tokio::test]
+async fn a_request_in_http2_without_a_path_is_refused() {
+    let (ledger, _proxy, mut client) = setup().await;
+    client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    client.send(frame(4, 0, 0, &[])).await;
+    // `:method POST`, `:scheme http`, and the field `host`: no `:authority`, no `:path`.
+    client.send(frame(1, 0x5, 1, &[0x83, 0x86, 0x0f, 0x17, 0x01, b'a'])).await;
+    let (kind, stream) = first_error(&mut client).await;
+    assert!(kind != 0 && (stream == 1 || kind == 7), "a refusal, not {kind} on {stream}");
+    assert!(ledger.seen().is_empty());
+}
+
 /// An HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();

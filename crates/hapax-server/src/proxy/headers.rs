@@ -226,10 +226,15 @@ fn settle_host(parts: &mut Parts) -> Result<(), Problem> {
     }
 }
 
-/// The target without scheme and host.
+/// The target without scheme and host. Where it has no path, the path is the root, for us as for whoever comes behind us.
 pub(super) fn origin_form(uri: &Uri) -> Uri {
-    let target = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-    Uri::from(target)
+    let root = || Uri::from_static("/");
+    let Some(target) = uri.path_and_query() else { return root() };
+    match target.as_str() {
+        query if query.starts_with('?') => Uri::try_from(format!("/{query}")).unwrap_or_else(|_| root()),
+        "/" => root(),
+        _ => Uri::from(target.clone()),
+    }
 }
 
 /// True for a GET over HTTP/1.1 that asks for a WebSocket and has no body. Every other upgrade is ignored.
@@ -319,6 +324,20 @@ mod tests {
 
     fn lines(headers: &HeaderMap) -> Vec<String> {
         headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_target_without_a_path_is_the_root() {
+        let root = PathAndQuery::try_from("#x").unwrap();
+        let targets = [Uri::from_static("http://a"), Uri::from_static("http://a#f"), Uri::from(root)];
+        for target in targets {
+            let origin = origin_form(&target);
+            assert_eq!((origin.path(), origin.to_string().as_str()), ("/", "/"), "{target:?}");
+        }
+        let asked = origin_form(&Uri::from_static("http://a?x=1"));
+        assert_eq!((asked.path(), asked.to_string().as_str()), ("/", "/?x=1"));
+        let whole = origin_form(&Uri::from_static("http://a/b?x=1"));
+        assert_eq!((whole.path(), whole.to_string().as_str()), ("/b", "/b?x=1"));
     }
 
     #[test]

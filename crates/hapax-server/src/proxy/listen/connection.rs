@@ -459,7 +459,8 @@ fn check_as_http1(parts: &http::request::Parts) -> Result<(), Problem> {
         return Err(problem::LENGTH_TWICE);
     }
     let target = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).as_bytes();
-    let is_clean = target.iter().all(u8::is_ascii_graphic);
+    // Without a path at all, routes would be looked up by nothing, and the upstream asked for the root.
+    let is_clean = target.iter().all(u8::is_ascii_graphic) && !parts.uri.path().is_empty();
     if is_clean && framing::is_target(target, parts.method == Method::OPTIONS) {
         Ok(())
     } else {
