@@ -14,6 +14,7 @@ const ONE_ROUTE: &str = "[defaults]\nprotect = false\n\n[[route]]\nmethods = [\"
 fn every_spelling_of_a_protected_path_is_protected() {
     let node = start_with(Kept::Sqlite, |builder| builder.with_config(ONE_ROUTE));
     let spellings = "/PAY /Pay /pay.json /pay.XML /pay. /pay.. /pay%20 /pay%20%20. /pay%00 /pay%00.png /pay%2e /%2570ay \
+                     /%25%37%30ay /pay%3Fx /pay%0a \
                      /%252570ay /PAY.json /%50ay/ /x/..%252fpay /pay;v=1.json /pay.json;v=1 //PAY %2fPAY.";
     for path in spellings.split_whitespace() {
         let path = if path.starts_with('%') { format!("/x/..{path}") } else { path.to_owned() };

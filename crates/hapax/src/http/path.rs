@@ -25,7 +25,8 @@ pub(crate) fn uri_that_counts<'a>(uri: &'a Uri, _extensions: &'a Extensions) -> 
 ///
 /// Whoever is behind may or may not cut the parameters of segments off (`;v=1`), before it undoes escapes or after; may or
 /// may not take an escaped slash for a slash; may or may not resolve dot segments, before it merges slashes or after; may
-/// undo escapes more than once; and may end a segment at a zero byte, or leave out the dots and spaces at its end.
+/// undo escapes more than once; may end a segment at a zero byte, or leave out the dots and white space at its end; and may
+/// take an escaped question mark for the end of the path.
 pub(crate) fn readings(path: &str) -> Vec<String> {
     if is_plain(path) {
         return vec![path.to_owned()];
@@ -60,16 +61,20 @@ pub(crate) fn readings(path: &str) -> Vec<String> {
 /// How often escapes may be undone by whoever is behind: by each of a few servers in a row.
 const UNESCAPED_TIMES_MAX: usize = 3;
 
-/// The path, and the path with the escapes of escapes undone, once, twice …
+/// The path, and the path with the escapes of escapes undone, once, twice … Their digits may be escaped as well.
 fn less_escaped(path: &str) -> impl Iterator<Item = Cow<'_, str>> {
-    let next = |text: &Cow<'_, str>| text.contains("%25").then(|| Cow::Owned(text.replace("%25", "%")));
+    let next = |text: &Cow<'_, str>| {
+        let has_escaped = text.contains("%25");
+        has_escaped.then(|| Cow::Owned(spelled(text, Undo::Needless).replace("%25", "%")))
+    };
     std::iter::successors(Some(Cow::Borrowed(path)), next).take(UNESCAPED_TIMES_MAX)
 }
 
-/// Every segment up to its first zero byte, and without the dots and spaces at its end, as Windows reads it; none if that
-/// changes nothing.
+/// Every segment up to its first zero byte, and without the dots and white space at its end, as Windows reads it, and nothing
+/// behind an escaped question mark or number sign; none if that changes nothing.
 fn trimmed(path: &str) -> Option<String> {
-    let segments: Vec<&str> = path.split('/').map(trimmed_segment).collect();
+    let end = ["%3F", "%23"].into_iter().filter_map(|mark| path.find(mark)).min().unwrap_or(path.len());
+    let segments: Vec<&str> = path[..end].split('/').map(trimmed_segment).collect();
     let trimmed = segments.join("/");
     (trimmed != path).then_some(trimmed)
 }
@@ -77,7 +82,7 @@ fn trimmed(path: &str) -> Option<String> {
 fn trimmed_segment(segment: &str) -> &str {
     let cut = segment.split_once("%00").map_or(segment, |(before, _)| before);
     let mut kept = cut;
-    while let Some(rest) = kept.strip_suffix('.').or_else(|| kept.strip_suffix("%20")) {
+    while let Some(rest) = [".", "%20", "%09", "%0A", "%0D"].into_iter().find_map(|end| kept.strip_suffix(end)) {
         kept = rest;
     }
     // Of a dot segment that is followed by such things, the dot segment is left.
@@ -395,6 +400,15 @@ mod tests {
             "/open/..%5Cpay",
             "/x//..//../pay",
             "/%2570ay",
+            "/%25%37%30ay",
+            "/p%25%36%31y",
+            "/x/%25%32%65%25%32%65/pay",
+            "/x%25%32%66..%25%32%66pay",
+            "/pay%0a",
+            "/pay%09%0d",
+            "/pay%3Fx",
+            "/pay%3fx/y",
+            "/pay%23x",
             "/%252570ay",
             "/x/%252e%252e/pay",
             "/pay%00",
