@@ -69,8 +69,11 @@ fn case(point: &str, store: &Store, timing: Timing) -> Case {
     Case::new(named(point).expect("a point"), store, timing)
 }
 
+/// On a very busy machine an answer may come too late for its point to be reached, which shows nothing; then once more.
 fn run(case: &Case) -> Verdict {
-    case.run(Path::new(env!("CARGO_BIN_EXE_hapax")))
+    let run = || case.run(Path::new(env!("CARGO_BIN_EXE_hapax")));
+    let verdict = run();
+    if verdict.reached || verdict.wrongs().next().is_some() { verdict } else { run() }
 }
 
 fn pass_at_every_point(store: &Store) {

@@ -417,6 +417,20 @@ async fn a_request_in_http2_without_a_path_is_refused() {
     assert!(ledger.seen().is_empty());
 }
 
+#[tokio::test]
+async fn a_length_in_http2_that_is_no_number_is_refused() {
+    for length in [&b""[..], b"+1", b"01"] {
+        let (ledger, _proxy, mut client) = setup().await;
+        client.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+        client.send(frame(4, 0, 0, &[])).await;
+        let named = [&[0x83, 0x86, 0x84, 0x41, 0x01, b'a', 0x0f, 0x0d, u8::try_from(length.len()).unwrap()], length];
+        client.send(frame(1, 0x5, 1, &named.concat())).await;
+        let (kind, stream) = first_error(&mut client).await;
+        assert!(kind != 0 && (stream == 1 || kind == 7), "a refusal, not {kind} on {stream}");
+        assert!(ledger.seen().is_empty(), "{length:?}");
+    }
+}
+
 /// An HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();

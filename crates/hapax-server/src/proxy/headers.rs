@@ -12,7 +12,6 @@ use http::header::{
     TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::request::Parts;
-use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, response};
 
 use super::forwarding::{Sender, is_forwarding, is_said_by_proxies};
@@ -320,6 +319,8 @@ fn is_protected(name: &HeaderName) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::uri::PathAndQuery;
+
     use super::*;
 
     fn lines(headers: &HeaderMap) -> Vec<String> {

@@ -142,13 +142,7 @@ impl Head {
     }
 
     fn content_length(&mut self, value: &[u8]) -> Result<(), Problem> {
-        let digits = !value.is_empty() && value.len() <= LENGTH_DIGITS_MAX && value.iter().all(u8::is_ascii_digit);
-        if !digits {
-            return Err(problem::bad_framing("Content-Length is not a plain number. Send its decimal digits only."));
-        }
-        if has_leading_zero(value) {
-            return Err(problem::LENGTH_WITH_ZERO);
-        }
+        check_length(value)?;
         let length = value.iter().fold(0, |length, digit| length * 10 + u64::from(digit - b'0'));
         match self.content_length.replace(length) {
             None => Ok(()),
@@ -168,9 +162,13 @@ impl Head {
     }
 }
 
-/// Some read `010` as eight.
-pub(in crate::proxy) fn has_leading_zero(length: &[u8]) -> bool {
-    length.len() > 1 && length[0] == b'0'
+/// A length that everybody reads alike. Some read `010` as eight.
+pub(in crate::proxy) fn check_length(length: &[u8]) -> Result<(), Problem> {
+    let is_number = (1..=LENGTH_DIGITS_MAX).contains(&length.len()) && length.iter().all(u8::is_ascii_digit);
+    if !is_number {
+        return Err(problem::bad_framing("Content-Length is not a plain number. Send its decimal digits only."));
+    }
+    if length.len() > 1 && length[0] == b'0' { Err(problem::LENGTH_WITH_ZERO) } else { Ok(()) }
 }
 
 const NO_REQUEST_LINE: Problem =

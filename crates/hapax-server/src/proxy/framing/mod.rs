@@ -13,7 +13,7 @@ use super::problem::{self, Problem};
 use chunks::{Chunks, Progress};
 use head::{Head, HeadLimits, Seen};
 
-pub(super) use head::{BAD_TARGET, HeadLimits as Limits, has_leading_zero, is_target};
+pub(super) use head::{BAD_TARGET, HeadLimits as Limits, check_length, is_target};
 
 /// What comes next in the stream of a client.
 #[derive(Debug)]

@@ -452,8 +452,8 @@ fn is_trace(method: &Method) -> bool {
 /// What by HTTP/1 is never let through.
 fn check_as_http1(parts: &http::request::Parts) -> Result<(), Problem> {
     let mut lengths = parts.headers.get_all(CONTENT_LENGTH).iter();
-    if lengths.next().is_some_and(|length| framing::has_leading_zero(length.as_bytes())) {
-        return Err(problem::LENGTH_WITH_ZERO);
+    if let Some(length) = lengths.next() {
+        framing::check_length(length.as_bytes())?;
     }
     if lengths.next().is_some() {
         return Err(problem::LENGTH_TWICE);
