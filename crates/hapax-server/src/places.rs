@@ -33,6 +33,8 @@ const CLOSING_MAX: usize = 256;
 const SPARED_NANOS: u64 = 1_000_000_000;
 /// Where nobody could be sent away, it is tried again after this time at the latest.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// Where requests want room, so many connections are sent away at once whose requests all wait for their clients.
+const BURDENED_BATCH: usize = 4;
 /// What is said of clients is logged at most this often.
 const WARN_EVERY: Duration = Duration::from_secs(60);
 
@@ -62,6 +64,8 @@ struct State {
     clients: HashMap<Client, Holding>,
     /// Who waits for its client, the longest first.
     waiting: BTreeMap<Rank, Arc<Signal>>,
+    /// Those of them that have requests, and all of these wait for their client.
+    burdened: BTreeSet<Rank>,
     next: u64,
     /// Somebody wants a place and found nobody to send away.
     wanted: bool,
@@ -148,6 +152,17 @@ impl Places {
         }
     }
 
+    /// Sends a few away whose requests all wait for their clients, the longest waiting first.
+    fn relieve(&self) {
+        let mut state = self.state();
+        for _ in 0..BURDENED_BATCH.min(closing_max(self.max).saturating_sub(state.closing)) {
+            let first = state.burdened.first().and_then(|rank| state.waiting.get(rank)).map(Arc::clone);
+            let Some(signal) = first else { return };
+            state.send_away(&signal);
+            metrics::counter!(CONNECTIONS_CLOSED, "reason" => "full").increment(1);
+        }
+    }
+
     fn seat(self: &Arc<Self>, state: &mut State, client: Option<Client>) -> Place {
         state.next += 1;
         state.taken += 1;
@@ -161,7 +176,7 @@ impl Places {
             client,
             waker: AtomicWaker::new(),
         });
-        state.wait(&signal, self.nanos(Instant::now()));
+        state.wait(&signal, self.nanos(Instant::now()), false);
         Place { places: Arc::clone(self), signal }
     }
 
@@ -213,10 +228,13 @@ impl Places {
 }
 
 impl State {
-    fn wait(&mut self, signal: &Arc<Signal>, since: u64) {
+    fn wait(&mut self, signal: &Arc<Signal>, since: u64, has_requests: bool) {
         signal.since.store(since, Ordering::Relaxed);
         signal.state.store(WAITING, Ordering::Release);
         self.waiting.insert((since, signal.number), Arc::clone(signal));
+        if has_requests {
+            self.burdened.insert((since, signal.number));
+        }
         if let Some(holding) = signal.client.and_then(|client| self.clients.get_mut(&client)) {
             holding.waiting.insert((since, signal.number));
         }
@@ -226,6 +244,7 @@ impl State {
     fn unlist(&mut self, signal: &Signal) {
         let rank = (signal.since.load(Ordering::Relaxed), signal.number);
         self.waiting.remove(&rank);
+        self.burdened.remove(&rank);
         if let Some(holding) = signal.client.and_then(|client| self.clients.get_mut(&client)) {
             holding.waiting.remove(&rank);
         }
@@ -259,8 +278,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// The connection waits for its client since then.
+    /// The connection waits for its client since then, and has no request.
     pub(crate) fn wait_since(&self, since: Instant) {
+        self.wait(since, false);
+    }
+
+    /// The connection waits for its client since then: it has requests or not, and none of them can go on without it.
+    pub(crate) fn wait(&self, since: Instant, has_requests: bool) {
         if self.signal.state.load(Ordering::Acquire) != ACTIVE {
             return;
         }
@@ -269,7 +293,7 @@ impl Place {
         if self.signal.state.load(Ordering::Acquire) != ACTIVE {
             return;
         }
-        state.wait(&self.signal, self.places.nanos(since));
+        state.wait(&self.signal, self.places.nanos(since), has_requests);
         if state.wanted {
             self.places.freed.notify_one();
         }
@@ -285,6 +309,11 @@ impl Place {
             state.unlist(&self.signal);
             self.signal.state.store(ACTIVE, Ordering::Release);
         }
+    }
+
+    /// A request wants room: connections whose requests all wait for their clients give way.
+    pub(crate) fn relieve(&self) {
+        self.places.relieve();
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
@@ -377,6 +406,20 @@ mod tests {
         _third.resume();
         assert_eq!(places.take(client(1)).err(), Some(Denied::Client));
         assert!(places.take(None).is_ok() && places.take(None).is_ok() && places.take(None).is_ok());
+    }
+
+    #[test]
+    fn requests_that_wait_for_their_clients_give_way_to_others_and_idle_connections_need_not() {
+        let places = Places::new(10, 10);
+        let [idle, stuck, active] = [1, 2, 3].map(|of| places.take(client(of)).ok().unwrap());
+        stuck.resume();
+        active.resume();
+        active.relieve();
+        assert!(!is_away(&idle) && !is_away(&stuck) && !is_away(&active));
+        stuck.wait(Instant::now(), true);
+        active.relieve();
+        assert!(!is_away(&idle) && is_away(&stuck) && !is_away(&active));
+        assert!(places.state().burdened.is_empty());
     }
 
     #[test]

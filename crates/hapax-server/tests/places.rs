@@ -10,12 +10,15 @@ mod attack;
 mod node;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use attack::{HONEST, OTHER, PING, PREFACE, STRANGER, UPGRADE, connect, crowd, drip, frame, get, head, payment};
+use attack::{
+    HONEST, OTHER, PING, PREFACE, STRANGER, UPGRADE, connect, crowd, drip, frame, get, get_by_http2, head, payment,
+};
 use hapax_testkit::hapax::Hapax;
 use hapax_testkit::ledger::{Behaviour, Ledger};
+use hapax_testkit::raw_http::request;
 use hapax_testkit::wait::until;
 use node::{Kept, Node, pay, refused, start_with};
 
@@ -277,6 +280,63 @@ fn streams_that_are_reset_are_limited() {
     assert_eq!(refused(&node.send(&pay("probe"))), (503, "too-many-in-flight".into()));
     assert_eq!(node.hapax.metric("hapax_in_flight"), OF_ONE_CLIENT);
     assert!(node.ledger.all().len() <= 15, "{}", node.ledger.all().len());
+}
+
+/// Streams by HTTP/2, so many on each of some connections from that address.
+fn streams(
+    from: IpAddr,
+    to: SocketAddr,
+    connections: usize,
+    each: u32,
+    head: impl Fn(u32) -> Vec<u8>,
+) -> Vec<TcpStream> {
+    let bytes: Vec<u8> = PREFACE.iter().copied().chain((0..each).flat_map(|at| head(2 * at + 1))).collect();
+    crowd(from, to, connections, &bytes)
+}
+
+#[test]
+fn streams_that_are_passed_through_are_limited() {
+    let node = start_with(Kept::Sqlite, |builder| builder.with_config("[server]\nconnections_max = 20\n"));
+    let to = node.hapax.address();
+    node.ledger.on("/slow", Behaviour::Hang);
+    let attackers = streams(STRANGER, to, 3, 60, |number| get_by_http2(number, "/slow"));
+    let refusals = "hapax_refused_total{reason=\"too-many-in-flight\"}";
+    until("the rest is refused", A_WHILE, || node.hapax.metric(refusals) >= 3.0 * 60.0 - OF_ONE_CLIENT);
+    node.ledger.wait_for_executions("/slow", 15);
+    let answer = node.send(&request("GET", "/a"));
+    assert_eq!((refused(&answer), answer.header("retry-after")), ((503, "too-many-in-flight".into()), Some("1")));
+    assert_eq!(get(HONEST, to, AT_ONCE), Some(200), "another client has room of its own");
+    assert_eq!(node.ledger.all().iter().filter(|entry| entry.path == "/slow").count(), 15);
+    drop(attackers);
+    until("there is room again", A_WHILE, || get(STRANGER, to, AT_ONCE) == Some(200));
+}
+
+/// Whoever is behind a trusted peer is counted by the address that it names.
+#[test]
+fn requests_behind_a_trusted_peer_are_limited_for_each_client() {
+    let node = node("connections_per_client_max = 10\ntrusted_peers = [\"127.0.0.1\"]");
+    let to = node.hapax.address();
+    node.ledger.on("/slow", Behaviour::Hang);
+    let of = |client: &str, path: &str| {
+        format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {client}\r\nConnection: close\r\n\r\n").into_bytes()
+    };
+    let held = crowd(STRANGER, to, 10, &of("203.0.113.7", "/slow"));
+    node.ledger.wait_for_executions("/slow", 10);
+    assert_eq!(attack::ask(STRANGER, to, &of("203.0.113.7", "/a"), AT_ONCE), Some(503));
+    assert_eq!(attack::ask(STRANGER, to, &of("203.0.113.8", "/a"), AT_ONCE), Some(200));
+    drop(held);
+}
+
+#[test]
+fn streams_whose_bodies_never_come_give_way_to_requests() {
+    let node = start_with(Kept::Sqlite, |builder| builder.with_config("[server]\nconnections_max = 20\n"));
+    let to = node.hapax.address();
+    let post = |number: u32| head(number, &format!("never-{number}"));
+    let attackers = [STRANGER, OTHER].map(|from| streams(from, to, 1, 15, post));
+    let refusals = "hapax_refused_total{reason=\"too-many-in-flight\"}";
+    until("all room is taken", A_WHILE, || node.hapax.metric(refusals) >= 10.0);
+    until("they give way", A_WHILE, || get(HONEST, to, AT_ONCE) == Some(200));
+    drop(attackers);
 }
 
 /// A load balancer whose clients are named, or that names nobody: the share of one client is not its.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hapax::http::Problem as Known;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
 use super::Body;
@@ -42,18 +42,22 @@ impl Problem {
         *response.status_mut() = *status;
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if *status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
         response
     }
 }
 
 /// One of every code that is said here, whatever its detail; see `docs/problems/<code>.md`.
-pub const ALL: [Problem; 8] = [
+pub const ALL: [Problem; 9] = [
     bad_framing(""),
     bad_host(""),
     HEAD_TOO_LARGE,
     TARGET_TOO_LONG,
     NO_TUNNELS,
     REQUEST_TIMEOUT,
+    TOO_MANY_REQUESTS_AT_A_TIME,
     UPSTREAM_UNREACHABLE,
     OUTCOME_UNKNOWN,
 ];
@@ -115,6 +119,14 @@ pub const BODY_CUT_OFF: Problem = Problem {
     code: "bad-framing",
     title: "The request's framing is unsafe",
     detail: "The body broke off before its end. Send the whole request again.",
+};
+
+/// There is no room for one more request at this time.
+pub const TOO_MANY_REQUESTS_AT_A_TIME: Problem = Problem {
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    code: Known::TooManyInFlight.code(),
+    title: Known::TooManyInFlight.title(),
+    detail: "Too many requests are under way. Nothing was done for this one. Send it again after Retry-After.",
 };
 
 /// Nothing was sent to the upstream.

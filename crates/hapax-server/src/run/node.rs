@@ -334,10 +334,12 @@ impl Node {
 
 fn listen_options(config: &Config) -> ListenOptions {
     let server = &config.server;
-    let connections_max = descriptors::incoming(server.connections_max.get() as usize);
+    let configured = server.connections_max.get() as usize;
+    let connections_max = descriptors::incoming(configured);
+    let per_client = server.connections_per_client_max.get() as usize;
     ListenOptions {
         connections_max,
-        connections_per_client_max: server.connections_per_client_max.get() as usize,
+        connections_per_client_max: descriptors::part(per_client, connections_max, configured),
         fields_max: server.header_count_max.get() as usize,
         head_bytes_max: server.header_bytes_max,
         head_time: server.header_timeout,

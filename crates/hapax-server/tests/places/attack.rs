@@ -127,10 +127,14 @@ pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
     frame
 }
 
+/// A GET by HTTP/2.
+pub(crate) fn get_by_http2(stream: u32, path: &str) -> Vec<u8> {
+    // GET and http have numbers of their own.
+    frame(1, 5, stream, &block(&[0x82, 0x86], &[(":path", path), (":authority", "a")]))
+}
+
 /// The head of a POST by HTTP/2; its body is to follow.
 pub(crate) fn head(stream: u32, key: &str) -> Vec<u8> {
-    // POST and http have numbers of their own.
-    let mut block = vec![0x83, 0x86];
     let fields = [
         (":path", "/payments"),
         (":authority", "a"),
@@ -138,6 +142,13 @@ pub(crate) fn head(stream: u32, key: &str) -> Vec<u8> {
         ("idempotency-key", key),
         ("content-type", "text/plain"),
     ];
+    // POST and http have numbers of their own.
+    frame(1, 4, stream, &block(&[0x83, 0x86], &fields))
+}
+
+/// Fields by their numbers, then others as they are.
+fn block(known: &[u8], fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = known.to_vec();
     for (name, value) in fields {
         block.push(0);
         for text in [name, value] {
@@ -145,7 +156,7 @@ pub(crate) fn head(stream: u32, key: &str) -> Vec<u8> {
             block.extend(text.bytes());
         }
     }
-    frame(1, 4, stream, &block)
+    block
 }
 
 /// An upstream that becomes a WebSocket where it is asked to, and never says a word then; everything else gets a 200.

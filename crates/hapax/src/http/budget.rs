@@ -5,8 +5,9 @@
 //!
 //! - **Small**, an eighth of the budget: what takes up to [`SMALL_BYTES_MAX`]. So ordinary requests go on while large ones
 //!   have used up the rest. Where the small pool is used up, the large one is asked.
-//! - **Large**, the rest. Its last eighth is for responses of attempts that run: a response that finds no room cannot be kept
-//!   for retries, so request bodies and replays have to leave some.
+//! - **Large**, the rest. Of its last part, an eighth of the budget, one half is for replays and for responses of attempts
+//!   that run, and the other for those responses alone: whatever requests hold, what is known is answered; and a response
+//!   that finds no room cannot be kept for retries.
 //!
 //! No client holds more than a quarter of the budget. A request that names no [`Client`] is limited by the whole alone.
 //!
@@ -109,7 +110,12 @@ impl Budget {
 
     fn take_large(&self, bucket: Option<usize>, bytes: usize, what: Use) -> bool {
         let all = self.bytes_max.load(Ordering::Relaxed);
-        let pool_max = if what == Use::Response { all - all / 8 } else { all - all / 4 };
+        let pool_max = all
+            - match what {
+                Use::Response => all / 8,
+                Use::Replay => all / 8 + all / 16,
+                Use::Request => all / 4,
+            };
         // With its part of the small pool that is a quarter.
         self.large.take(bucket, bytes, pool_max, all / 4 - all / 32)
     }
@@ -280,10 +286,13 @@ mod tests {
     }
 
     #[test]
-    fn requests_and_replays_leave_room_for_responses() {
+    fn requests_leave_room_for_replays_and_both_for_responses() {
         let budget = budget(64 * MIB);
         let _requests = fill(&budget, None, MIB, Use::Request);
-        assert_eq!(fill(&budget, None, MIB, Use::Replay).len(), 0);
+        let replays = fill(&budget, None, MIB, Use::Replay);
+        assert_eq!(replays.len(), 4);
+        assert_eq!(fill(&budget, None, MIB, Use::Response).len(), 4);
+        drop(replays);
         assert_eq!(fill(&budget, None, MIB, Use::Response).len(), 8);
     }
 

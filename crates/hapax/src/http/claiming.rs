@@ -148,8 +148,7 @@ fn admitted<S>(
     settings: &Settings,
     client: Option<Client>,
 ) -> Result<(Place, Option<Report>), Refusal> {
-    let place = shared.attempts.take(client, settings.attempts_max, settings.attempts_per_client_max);
-    let place = place.map_err(attempts::Full::refusal)?;
+    let place = attempts::take(&shared.attempts, client, settings.attempts_max, settings.attempts_per_client_max)?;
     let turn = settings.guard.store();
     let turn = turn.map_err(|wait| store_unavailable("the store has failed several times").with_retry_after(wait))?;
     Ok((place, turn))

@@ -1,12 +1,15 @@
 //! A body that is being read, within a share of the memory budget.
 //!
-//! Room is taken before it is filled. Where the length is known it is taken at once; otherwise it grows by doubling. What is
-//! read is copied into one buffer, because a piece as it came may keep a much larger buffer of its connection alive. Only a
-//! first piece that may be all of it stays as it came, as that of most bodies does.
+//! Room is taken before it is filled. For a response whose length is known it is taken at once. For a request it grows by
+//! doubling: a length is a word of the client's, and whoever says a large one and sends nothing must not hold anything.
+//! Whether there is room for all of it is asked before anything is read all the same.
+//!
+//! What is read is copied into one buffer, because a piece as it came may keep a much larger buffer of its connection alive.
+//! Only a first piece that may be all of it stays as it came, as that of most bodies does.
 
 use bytes::{Bytes, BytesMut};
 
-use crate::http::budget::{Full, Share, Use};
+use crate::http::budget::{Full, SMALL_BYTES_MAX, Share, Use};
 
 /// A smaller buffer is not worth its while.
 const BUFFER_BYTES_MIN: usize = 1024;
@@ -24,12 +27,16 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    /// Nothing yet. Memory for the length that is expected is taken at once.
+    /// Nothing yet. Refused where there is no room for the length that is expected.
     pub(crate) fn new(mut share: Share, what: Use, expected: Option<usize>) -> Result<Self, Full> {
-        if let Some(expected) = expected {
+        let expected = expected.unwrap_or(0);
+        if what != Use::Request {
             share.hold(expected, what)?;
+        } else if expected > SMALL_BYTES_MAX {
+            share.hold(expected, what)?;
+            share.keep(0);
         }
-        Ok(Self { share, what, expected: expected.unwrap_or(0), alone: None, buffer: BytesMut::new() })
+        Ok(Self { share, what, expected, alone: None, buffer: BytesMut::new() })
     }
 
     /// Adds a piece; `stays` where it may be kept as it came if it is the first. Without memory for it nothing is added.
@@ -54,7 +61,12 @@ impl Gathered {
         if bytes <= self.buffer.capacity() {
             return Ok(());
         }
-        let room = if bytes <= self.expected { self.expected } else { bytes.next_power_of_two().max(BUFFER_BYTES_MIN) };
+        let doubled = bytes.next_power_of_two().max(BUFFER_BYTES_MIN);
+        let room = match self.what {
+            _ if bytes > self.expected => doubled,
+            Use::Request => doubled.min(self.expected),
+            Use::Response | Use::Replay => self.expected,
+        };
         self.share.hold(room, self.what)?;
         let mut larger = BytesMut::with_capacity(room);
         larger.extend_from_slice(&self.buffer);
@@ -112,7 +124,7 @@ mod tests {
     #[test]
     fn what_was_held_in_vain_is_given_back() {
         let budget = Arc::<Budget>::default();
-        for (stays, taken) in [(true, 2), (false, 16 * 1024)] {
+        for (stays, taken) in [(true, 2), (false, BUFFER_BYTES_MIN)] {
             let mut gathered = gathered(&budget, Some(16 * 1024)).unwrap();
             gathered.push(&Bytes::from_static(b"{}"), stays).unwrap();
             let (_, _share) = gathered.into_whole();
@@ -121,9 +133,23 @@ mod tests {
     }
 
     #[test]
-    fn a_known_length_is_taken_at_once_and_takes_no_more() {
+    fn a_length_that_a_client_says_takes_nothing_before_it_comes_and_no_more_in_the_end() {
         let budget = Arc::<Budget>::default();
         let mut gathered = gathered(&budget, Some(100_000)).unwrap();
+        assert_eq!(budget.used(), 0);
+        for sent in 1..=100_000 {
+            gathered.push(&Bytes::from_static(b"x"), false).unwrap();
+            assert!(budget.used() <= (2 * sent).clamp(BUFFER_BYTES_MIN, 100_000), "{sent}");
+        }
+        assert_eq!((budget.used(), gathered.buffer.capacity()), (100_000, 100_000));
+        gathered.push(&Bytes::from_static(b"x"), false).unwrap();
+        assert_eq!(gathered.length(), 100_001);
+    }
+
+    #[test]
+    fn the_known_length_of_a_response_is_taken_at_once_and_takes_no_more() {
+        let budget = Arc::<Budget>::default();
+        let mut gathered = Gathered::new(budget.share(None), Use::Response, Some(100_000)).unwrap();
         assert_eq!(budget.used(), 100_000);
         (0..100_000).for_each(|_| gathered.push(&Bytes::from_static(b"x"), false).unwrap());
         assert_eq!((budget.used(), gathered.buffer.capacity()), (100_000, 100_000));

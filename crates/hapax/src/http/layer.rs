@@ -17,11 +17,12 @@ use tower_layer::Layer;
 
 use crate::fence::Fence;
 use crate::http::answers::Answers;
-use crate::http::attempts::{ATTEMPTS_MAX, ATTEMPTS_PER_CLIENT_MAX, Attempts};
+use crate::http::attempts::{ATTEMPTS_MAX, ATTEMPTS_PER_CLIENT_MAX};
 use crate::http::budget::{Budget, MEMORY_BYTES_MAX};
 use crate::http::cors::Cors;
 use crate::http::guard::{Guard, Open};
 use crate::http::key::IDEMPOTENCY_KEY;
+use crate::http::occupancy::Occupancy;
 use crate::http::pattern::Pattern;
 use crate::http::reading::Reading;
 use crate::http::replayed::Replayed;
@@ -92,7 +93,7 @@ pub(crate) struct Shared<S> {
     pub(crate) engine: Arc<Engine<S, Random>>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) answers: Answers,
-    pub(crate) attempts: Arc<Attempts>,
+    pub(crate) attempts: Arc<Occupancy>,
     pub(crate) reading: Reading,
     pub(crate) budget: Arc<Budget>,
     pub(crate) replayed: Replayed,

@@ -13,7 +13,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 
 use crate::clock;
-use crate::http::budget::{Budget, Full, SMALL_BYTES_MAX, Share, Use};
+use crate::http::budget::{Budget, Full, Share, Use};
 use crate::http::gathered::Gathered;
 use crate::http::path::{compared_path, uri_that_counts};
 use crate::http::refusal::{Problem, Refusal};
@@ -58,8 +58,8 @@ pub(crate) fn no_memory<B: Body>(body: &B) -> Refusal {
     Refusal::memory_full("it takes no further request of this size").with_body_read(body.is_end_stream())
 }
 
-/// The whole body. Memory for it is taken before it is read, and given back when the last part of it is dropped.
-pub(crate) async fn body<B>(parts: &Parts, body: B, bytes_max: usize, mut share: Share) -> Result<Bytes, Refusal>
+/// The whole body. Memory for it is taken as it comes, and given back when the last part of it is dropped.
+pub(crate) async fn body<B>(parts: &Parts, body: B, bytes_max: usize, share: Share) -> Result<Bytes, Refusal>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -71,9 +71,7 @@ where
         return Err(after_body(too_large(bytes_max), parts, body).await);
     }
     let expected = body.size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
-    // What does not say how long it is begins as a small one.
-    let held = share.hold(expected.unwrap_or(SMALL_BYTES_MAX.min(bytes_max)), Use::Request);
-    let Ok(mut read) = held.and_then(|()| Gathered::new(share, Use::Request, expected)) else {
+    let Ok(mut read) = Gathered::new(share, Use::Request, expected) else {
         return Err(no_memory(&body));
     };
     let mut body = std::pin::pin!(body);

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hapax::http::BodyUnread;
+use hapax::http::{BodyUnread, Client, Full, Occupancy, Occupied};
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body as HttpBody;
@@ -49,6 +49,10 @@ const LAST_WORD_TIME: Duration = Duration::from_secs(1);
 const SENT_AWAY_TIME: Duration = Duration::from_millis(100);
 /// How often it is looked whether an HTTP/2 connection has nothing to do. Its requests are tasks of their own, and do not tell.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Where there is no room for a request, how often and how many times it is looked again: connections that were sent away
+/// are gone by then.
+const ROOM_LOOK_EVERY: Duration = Duration::from_millis(50);
+const ROOM_LOOKS: usize = 6;
 /// What one HTTP/2 stream may have waiting for its client.
 const SEND_BUFFER_BYTES: usize = 64 * 1024;
 
@@ -92,6 +96,8 @@ pub(super) struct Terms {
     pub(super) options: ListenOptions,
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) shutdown: Shutdown,
+    /// Requests at one time, on all connections.
+    pub(super) requests: Arc<Occupancy>,
 }
 
 /// Serves one connection; its place is free again when it ends.
@@ -278,7 +284,7 @@ async fn until_done<F: Future>(
                     return Poll::Ready(None);
                 }
                 if answered == shared.answered() {
-                    shared.place.wait_since(Instant::now());
+                    shared.wait_for_client();
                 }
             }
             answered = shared.answered();
@@ -361,11 +367,16 @@ async fn answer<S, B>(
 where
     S: Service<Request<Body>, Response = Response<B>, Error = Infallible>,
 {
-    let open = Open::new(&context.shared);
+    let mut open = Open::new(&context.shared);
     let field = &context.terms.options.request_id_header;
     let named = Named::of(request.headers(), field);
-    let mut response = match context.admit(request, &named) {
-        Ok(request) => {
+    let admitted = match context.admit(request, &named) {
+        Ok(request) => context.make_room(request.extensions().get().copied()).await.map(|room| (request, room)),
+        Err(problem) => Err(problem),
+    };
+    let mut response = match admitted {
+        Ok((request, room)) => {
+            open.hold(room);
             let Ok(mut response) = call(service, request).await;
             if context.protocol == Protocol::Http1 && response.extensions().get::<BodyUnread>().is_some() {
                 response.headers_mut().insert(CONNECTION, CLOSE);
@@ -425,6 +436,27 @@ impl Context {
         Ok(Request::from_parts(parts, body))
     }
 
+    /// Room among the requests at one time. HTTP/1 has one on each connection; by HTTP/2 there are as many in all.
+    async fn make_room(&self, client: Option<Client>) -> Result<Occupied, Problem> {
+        let ListenOptions { connections_max: max, connections_per_client_max: client_max, .. } = self.terms.options;
+        let mut room = self.terms.requests.take(client, max, client_max);
+        for _ in 0..ROOM_LOOKS {
+            if !matches!(room, Err(Full::All)) {
+                break;
+            }
+            // What waits for its client gives way, and takes a moment to go.
+            self.shared.place.relieve();
+            sleep(ROOM_LOOK_EVERY).await;
+            room = self.terms.requests.take(client, max, client_max);
+        }
+        room.map_err(|full| {
+            if self.terms.requests.may_warn() {
+                warn_of_too_many(full, max, client_max);
+            }
+            problem::TOO_MANY_REQUESTS_AT_A_TIME
+        })
+    }
+
     /// What a tunnel needs to outlive its connection.
     fn lodging(&self) -> Lodging {
         let (shared, shutdown) = (Arc::clone(&self.shared), self.terms.shutdown.clone());
@@ -441,6 +473,23 @@ impl Context {
             response.headers_mut().insert(CONNECTION, CLOSE);
         }
         response
+    }
+}
+
+/// Tells the operator.
+fn warn_of_too_many(full: Full, max: usize, client_max: usize) {
+    match full {
+        Full::All => tracing::warn!(
+            max,
+            "as many requests are under way as there may be connections, and new ones are refused; find out why the \
+             upstream is slow, or raise server.connections_max"
+        ),
+        Full::Client(client) => tracing::warn!(
+            %client,
+            max = client_max,
+            "one client has as many requests under way as it may have connections, and its new ones are refused; if it is \
+             a proxy with many callers behind it, add it to server.trusted_peers"
+        ),
     }
 }
 

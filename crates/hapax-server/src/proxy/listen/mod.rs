@@ -50,10 +50,11 @@ const FIELDS_AT_MOST: usize = 10_000;
 /// The limits of a listener.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
-    /// Connections at one time. When all places are taken, whoever has waited longest for its client gives way; where
+    /// Connections at one time, and requests on all of them together. When all places are taken, whoever has waited longest for its client gives way; where
     /// nobody waits, further ones wait to be accepted.
     pub connections_max: usize,
-    /// How many of them from one address (IPv6: from one /64 network); trusted peers may have all.
+    /// How many of them from one address (IPv6: from one /64 network); trusted peers may have all connections, and requests
+    /// count for the clients that they name.
     pub connections_per_client_max: usize,
     /// Header fields of one request; never more than 10,000.
     pub fields_max: usize,
@@ -143,7 +144,8 @@ pub async fn serve<S, B>(
 {
     let options = ListenOptions { fields_max: options.fields_max.min(FIELDS_AT_MOST), ..options };
     let places = Places::new(options.connections_max, options.connections_per_client_max);
-    let terms = Arc::new(Terms { options, tls: tls.map(TlsAcceptor::from), shutdown: shutdown.clone() });
+    let (tls, requests) = (tls.map(TlsAcceptor::from), Arc::default());
+    let terms = Arc::new(Terms { options, tls, shutdown: shutdown.clone(), requests });
     let mut open = JoinSet::new();
     // Kept over the turns of the loop: it may hold a connection that waits for a place.
     let mut accepting = Box::pin(accept(&listener, &places, &terms.options));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use hapax::http::Occupied;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
@@ -14,6 +15,8 @@ use crate::proxy::Body;
 /// Counts a request as open until it is dropped.
 pub(super) struct Open {
     shared: Arc<Shared>,
+    /// Its room among the requests at one time.
+    room: Option<Occupied>,
     /// Whether the client has a piece of the answer to take.
     offered: bool,
 }
@@ -21,7 +24,11 @@ pub(super) struct Open {
 impl Open {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         shared.begin();
-        Self { shared: Arc::clone(shared), offered: false }
+        Self { shared: Arc::clone(shared), room: None, offered: false }
+    }
+
+    pub(super) fn hold(&mut self, room: Occupied) {
+        self.room = Some(room);
     }
 
     fn offer(&mut self, offered: bool) {

@@ -148,7 +148,12 @@ impl Shared {
     /// Says whether the client takes too little of what it is sent.
     pub(super) fn set_stuck(&self, stuck: bool) {
         self.stuck.store(stuck, Ordering::Relaxed);
-        if stuck { self.place.wait_since(Instant::now()) } else { self.place.resume() }
+        if stuck { self.wait_for_client() } else { self.place.resume() }
+    }
+
+    /// Everything that goes on here waits for the client.
+    pub(super) fn wait_for_client(&self) {
+        self.place.wait(Instant::now(), self.is_busy());
     }
 
     pub(super) fn is_stuck(&self) -> bool {
@@ -174,7 +179,7 @@ impl Starving {
     pub(in crate::proxy) fn new(shared: &Arc<Shared>) -> Self {
         shared.starved.fetch_add(1, Ordering::Relaxed);
         if shared.is_waiting() {
-            shared.place.wait_since(Instant::now());
+            shared.wait_for_client();
         }
         Self(Arc::clone(shared))
     }
