@@ -5,14 +5,14 @@ use std::process::{Command, ExitCode};
 
 use hapax_testkit::whole::WHOLE;
 
-/// The test binaries that ask how much to run.
-const TESTS: [&str; 3] = ["asleep", "idle_close", "storms"];
+/// The tests that ask how much to run.
+const TESTS: [&str; 3] = ["asleep::", "idle_close::", "storms::"];
 
 /// Runs them, and says what came of it.
 pub(crate) fn run() -> ExitCode {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["test", "--package", "hapax-server", "--all-features", "--locked"]).env(WHOLE, "1");
-    cargo.args(TESTS.iter().flat_map(|test| ["--test", test]));
+    cargo.args(["test", "--package", "hapax-server", "--all-features", "--locked", "--test", "it", "--"]);
+    cargo.args(TESTS).env(WHOLE, "1");
     match cargo.status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,

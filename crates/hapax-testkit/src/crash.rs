@@ -5,7 +5,7 @@
 //! until each has an answer. The [`Verdict`] is reached from outside alone: from what the ledger holds and from what the clients
 //! were told. Nothing in it knows hapax's states.
 //!
-//! The program must be built with the feature `failpoints`. Who runs how many cases is the business of `tests/crash.rs` of
+//! The program must be built with the feature `failpoints`. Who runs how many cases is the business of `tests/it/crash.rs` of
 //! hapax-server and of `cargo xtask crash`.
 
 mod case;

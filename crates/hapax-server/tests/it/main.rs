@@ -1,0 +1,52 @@
+//! The server from outside: one file for each thing that it promises. They are one binary, which is built and linked once.
+
+mod admin;
+mod alerts;
+mod api;
+#[cfg(feature = "failpoints")]
+mod asleep;
+mod background;
+mod backup;
+mod callers;
+mod config;
+mod contract;
+#[cfg(feature = "failpoints")]
+mod crash;
+mod desk;
+mod disconnects;
+mod docs;
+mod durability;
+mod first_day;
+mod first_request;
+mod framing;
+mod idle_close;
+mod inputs;
+mod ledger;
+mod lifecycle;
+mod memory;
+mod node;
+mod openapi;
+mod operate;
+mod operate_guest;
+mod passing;
+mod places;
+mod proxied;
+mod readings;
+mod readme;
+mod real_clients;
+mod remote;
+mod resting;
+mod routes;
+mod scope;
+mod send_before;
+mod spraying;
+mod store_deadline;
+mod store_faults;
+mod store_stopped;
+mod store_tls;
+mod storms;
+mod transport;
+mod transport_h2_tls;
+mod upstream_faults;
+mod upstream_streams;
+mod whose_answer;

@@ -1,0 +1,11 @@
+//! The layer and the background roles, used as a service uses them.
+
+mod claims;
+mod common;
+mod late;
+mod layer;
+mod nested;
+mod passing;
+mod roles;
+mod spans;
+mod streams;
