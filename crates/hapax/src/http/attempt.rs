@@ -36,6 +36,7 @@ use crate::http::guard::{Begun, Ended, LateTruth};
 use crate::http::layer::Shared;
 use crate::http::meaning::{self, Happened};
 use crate::http::refusal::{Problem, Refusal};
+use crate::http::replay;
 use crate::http::replayed::Whole;
 use crate::http::route::{Route, Then};
 use crate::http::send_before::SendBefore;
@@ -231,7 +232,8 @@ impl<S: Store + 'static> Attempt<S> {
         let begun = Instant::now();
         let (bytes_max, share) = (self.route.answer_bytes_max, self.shared.budget.share(self.client.as_ref()));
         let work = async {
-            let (head, body) = work.await?.into_parts();
+            let (mut head, body) = work.await?.into_parts();
+            replay::remove_marks(&mut head.headers);
             let captured = capture::capture(&head, body, bytes_max, share).await;
             Ok::<_, E>((head, captured))
         };
