@@ -653,6 +653,8 @@ async fn a_refusal_of_the_framing_has_a_fresh_id_where_the_head_gives_none_that_
         id("X-Request-Id : one\r\n"),
         id(" X-Request-Id: one\r\n"),
         id("X-Request-Id: one\n"),
+        "GET / HTTP/1.1\r\nHost: a\r\n\nGET / HTTP/1.1\r\nX-Request-Id: another\r\n\r\n".to_owned(),
+        "X-Request-Id: no-request-line\r\n\r\n".to_owned(),
         id(&format!("X-Request-Id: {}\r\n", "a".repeat(129))),
         "\x16\x03\x01\r\n\r\n".to_owned(),
     ] {

@@ -232,7 +232,8 @@ fn is_plain(byte: u8) -> bool {
 /// for nothing else. Only well-formed lines count, and none does where the field is given twice.
 pub(in crate::proxy) fn value_in_refused<'h>(head: &'h [u8], name: &str) -> Option<&'h [u8]> {
     let lines = head.split_inclusive(|byte| *byte == b'\n').map_while(|line| line.strip_suffix(b"\n"));
-    let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(b"not a line"));
+    let unfit: &[u8] = b"not a field";
+    let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(if line.is_empty() { line } else { unfit }));
     // Empty lines may come before the request line, which is no field, whatever it looks like.
     let fields = lines.skip_while(|line| line.is_empty()).skip(1).take_while(|line| !line.is_empty());
     let mut values = fields
