@@ -4,8 +4,10 @@
 //! a terminal stays as it was: every control character is escaped on the way out, in one place, after formatting. Callers are
 //! logged as short digests; keys, secrets, bodies and field values are not logged at all, nor is what the crates we build on
 //! have to say about them. What is worth an event is decided where it happens. The lines of requests (`requests`) are so many
-//! that they are formatted by hand and written together (`batch`).
+//! that they are formatted by hand and written together (`batch`). Of what strangers can cause again and again only so many lines are
+//! written in a second (`allowance`).
 
+mod allowance;
 mod batch;
 mod requests;
 
@@ -26,8 +28,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
+use allowance::{Allowances, WithinAllowance};
 use batch::Batch;
-use requests::{Allowance, Requests, is_request};
+use requests::{Requests, is_request};
 
 /// What the lines look like.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,8 +71,8 @@ pub enum LogsError {
     Twice,
 }
 
-/// Begins logging to standard error for the whole process. `filter` is a level or a list of `target=level`; of requests that
-/// were carried out or replayed, at most so many lines are written in a second.
+/// Begins logging to standard error for the whole process. `filter` is a level or a list of `target=level`; of each kind of line
+/// that requests cause ([`hapax::log`]), at most so many are written in a second.
 ///
 /// # Errors
 ///
@@ -87,18 +90,18 @@ pub fn init(format: Format, filter: &str, requests_per_second: Option<NonZeroU32
     let batch = Batch::start(Arc::clone(&sink));
     let gathered = Arc::clone(&batch);
     let requests: Sink = Arc::new(move |line: &[u8]| gathered.push(line));
-    let allowance = Arc::new(Allowance::default());
-    allowance.set(requests_per_second);
-    let requests = Requests { style, sink: requests, allowance: Arc::clone(&allowance) };
+    let allowances = Arc::new(Allowances::default());
+    allowances.set(requests_per_second);
+    let requests = Requests { style, sink: requests, allowances: Arc::clone(&allowances) };
     let (subscriber, set_filter) = build(style, filter, sink, requests)?;
     subscriber.try_init().map_err(|_| LogsError::Twice)?;
-    RUNNING.set(Running { batch, allowance, set_filter }).map_err(|_| LogsError::Twice)
+    RUNNING.set(Running { batch, allowances, set_filter }).map_err(|_| LogsError::Twice)
 }
 
 /// What [`init`] has set up.
 struct Running {
     batch: Arc<Batch>,
-    allowance: Arc<Allowance>,
+    allowances: Arc<Allowances>,
     set_filter: SetFilter,
 }
 
@@ -116,10 +119,10 @@ pub fn set_filter(filter: &str) -> Result<(), LogsError> {
     RUNNING.get().map_or(Ok(()), |running| (running.set_filter)(filter))
 }
 
-/// Changes how many lines of requests are written in a second; none for any number.
+/// Changes how many lines of each kind that requests cause are written in a second; none for any number.
 pub fn set_requests_per_second(limit: Option<NonZeroU32>) {
     if let Some(running) = RUNNING.get() {
-        running.allowance.set(limit);
+        running.allowances.set(limit);
     }
 }
 
@@ -159,7 +162,7 @@ pub type Sink = Arc<dyn Fn(&[u8]) + Send + Sync>;
 ///
 /// The filter cannot be read.
 pub fn subscriber(style: Style, filter: &str, sink: Sink) -> Result<impl Subscriber + Send + Sync + use<>, LogsError> {
-    let requests = Requests { style, sink: Arc::clone(&sink), allowance: Arc::default() };
+    let requests = Requests { style, sink: Arc::clone(&sink), allowances: Arc::default() };
     build(style, filter, sink, requests).map(|(subscriber, _)| subscriber)
 }
 
@@ -171,13 +174,15 @@ fn build(
     requests: Requests,
 ) -> Result<(impl Subscriber + Send + Sync + use<>, SetFilter), LogsError> {
     let (filter, handle) = reload::Layer::new(parse_filter(filter)?);
-    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Lines { style, sink });
+    let allowances = Arc::clone(&requests.allowances);
+    let within = WithinAllowance(Arc::clone(&allowances));
+    let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Lines { style, sink, allowances });
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match style {
         Style::Json => Box::new(lines.json().flatten_event(true).with_current_span(true).with_span_list(false)),
         Style::Plain | Style::Coloured => Box::new(lines),
     };
     let subscriber = Registry::default()
-        .with(lines.with_filter(FilterFn::new(|meta| !is_request(meta))))
+        .with(lines.with_filter(within))
         .with(requests.with_filter(FilterFn::new(is_request)))
         .with(FilterFn::new(is_fit_to_log))
         .with(filter);
@@ -188,8 +193,11 @@ fn build(
 /// Below `info`, the crates we build on log what passes through them: drivers the parameters of a statement, HTTP crates
 /// header fields. No filter brings that out.
 fn is_fit_to_log(meta: &Metadata<'_>) -> bool {
-    let ours = meta.target().strip_prefix("hapax").is_some_and(|rest| rest.is_empty() || rest.starts_with(['_', ':']));
-    ours || *meta.level() <= Level::INFO
+    is_ours(meta) || *meta.level() <= Level::INFO
+}
+
+fn is_ours(meta: &Metadata<'_>) -> bool {
+    meta.target().strip_prefix("hapax").is_some_and(|rest| rest.is_empty() || rest.starts_with(['_', ':']))
 }
 
 fn parse_filter(text: &str) -> Result<EnvFilter, LogsError> {
@@ -206,23 +214,37 @@ fn parse_filter(text: &str) -> Result<EnvFilter, LogsError> {
 struct Lines {
     style: Style,
     sink: Sink,
+    allowances: Arc<Allowances>,
 }
 
 /// Takes one formatted event, escapes it, and hands it on.
 struct Line<'l> {
     lines: &'l Lines,
     level: Level,
+    /// Lines of its kind that were left out before it.
+    left_out: u64,
 }
 
 impl<'l> MakeWriter<'l> for Lines {
     type Writer = Line<'l>;
 
     fn make_writer(&'l self) -> Line<'l> {
-        Line { lines: self, level: Level::INFO }
+        Line { lines: self, level: Level::INFO, left_out: 0 }
     }
 
     fn make_writer_for(&'l self, meta: &Metadata<'_>) -> Line<'l> {
-        Line { lines: self, level: *meta.level() }
+        Line { lines: self, level: *meta.level(), left_out: self.allowances.left_out(meta) }
+    }
+}
+
+impl Line<'_> {
+    /// The same with what was left out before it, if anything was, in the form of its other fields.
+    fn with_left_out<'t>(&self, text: Cow<'t, str>) -> Cow<'t, str> {
+        match (self.left_out, self.lines.style, text.strip_suffix('}')) {
+            (0, ..) => text,
+            (left_out, Style::Json, Some(object)) => format!("{object},\"left_out\":{left_out}}}").into(),
+            (left_out, ..) => format!("{text} left_out={left_out}").into(),
+        }
     }
 }
 
@@ -231,6 +253,7 @@ impl Write for Line<'_> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let text = escaped(text.strip_suffix('\n').unwrap_or(&text));
+        let text = self.with_left_out(text);
         let line = match (self.lines.style, colour(self.level)) {
             (Style::Coloured, Some(colour)) => format!("\x1b[{colour}m{text}\x1b[0m\n"),
             _ => format!("{text}\n"),

@@ -13,8 +13,8 @@ use hapax_core::store::{Entry, Seen, Store, StoreError};
 use hapax_core::transition::{Answer, Event};
 use tokio_util::sync::CancellationToken;
 
-use crate::observe;
 use crate::sweep::{self, Left, Pace, SWAPS_AT_ONCE, Walk};
+use crate::{log, observe};
 
 /// Records written per sweep: a node that died with more in flight is worked off in several.
 const LIMIT: u32 = 1_000;
@@ -63,7 +63,7 @@ async fn lapse<S: Store, T: Tokens>(engine: &Engine<S, T>, entry: Entry, now: No
     if lapsed {
         observe::lapsed();
         let state = reply.record().map(|record| record.state.name());
-        tracing::warn!(id = %address.id(), state, "a lease has lapsed: its attempt died, or lost its store");
+        tracing::warn!(target: log::RECORD, id = %address.id(), state, "a lease has lapsed: its attempt died, or lost its store");
     }
     Ok(lapsed)
 }

@@ -9,6 +9,7 @@
 //! | [`sweep`] | the loop that they share |
 //! | [`fence`] | which keys may have been claimed in what a restore lost |
 //! | [`remembered`] | short texts that a store keeps for hapax itself |
+//! | [`log`] | which lines of the log requests can cause again and again |
 //! | [`observe`] | what is counted |
 //! | [`tokens`], [`clock`] | the only places that draw random bytes and read the host's clock |
 
@@ -20,6 +21,7 @@ pub mod fence;
 #[cfg(feature = "http")]
 pub mod http;
 pub mod lapse;
+pub mod log;
 pub mod observe;
 pub mod reap;
 pub mod reconcile;

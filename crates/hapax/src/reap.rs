@@ -16,8 +16,8 @@ use hapax_core::transition::{Answer, Event};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::observe;
 use crate::sweep::{self, Left, Pace, SWAPS_AT_ONCE, Walk};
+use crate::{log, observe};
 
 /// Records that a node deletes at a time: a larger batch would hold up the claims that wait behind it.
 pub const LIMIT: u32 = 250;
@@ -176,9 +176,11 @@ async fn expire<S: Store, T: Tokens>(
     match became {
         Some(State::Expired) => observe::expired(),
         Some(State::Unknown) => {
-            tracing::warn!(id = %address.id(), "accepted work lapsed and was not finished before its time was over");
+            tracing::warn!(target: log::RECORD, id = %address.id(), "accepted work lapsed and was not finished before its time was over");
         }
-        Some(_) => tracing::warn!(id = %address.id(), "accepted work never ran before its time was over"),
+        Some(_) => {
+            tracing::warn!(target: log::RECORD, id = %address.id(), "accepted work never ran before its time was over");
+        }
         None => {}
     }
     Ok(became)

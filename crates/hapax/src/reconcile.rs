@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::reconcile::shares::Shares;
 use crate::sweep::{self, Left, Pace};
-use crate::{observe, tokens};
+use crate::{log, observe, tokens};
 
 /// Who is named in notes about what a probe found out.
 pub const WHO: &str = "reconcile";
@@ -282,7 +282,7 @@ impl<S: Journal, T: Tokens> Case<'_, S, T> {
         match self.engine.apply_noted(self.at, &event, Some(self.seen.clone()), &note).await {
             Ok(Reply { answer: Answer::Done, seen, .. }) => {
                 let state = seen.stored.map(|stored| stored.record.state.name());
-                tracing::info!(id = %self.at.id(), state, "{reason}");
+                tracing::info!(target: log::RECORD, id = %self.at.id(), state, "{reason}");
                 Ok(Came::Resolved)
             }
             Err(EngineError::Store(error)) if error.kind == ErrorKind::Invalid => {
@@ -297,7 +297,7 @@ impl<S: Journal, T: Tokens> Case<'_, S, T> {
         let probes = self.stored().and_then(|stored| stored.record.doubt).map_or(0, |doubt| doubt.probes);
         let pause = sweep::jittered(backoff(self.plan.backoff, probes));
         let why: String = why.chars().take(NOTE_TEXT_BYTES_MAX / 4).collect();
-        tracing::warn!(id = %self.at.id(), probes = probes + 1, why, "a probe cannot tell what became of a request");
+        tracing::warn!(target: log::RECORD, id = %self.at.id(), probes = probes + 1, why, "a probe cannot tell what became of a request");
         self.ask_again(Some(self.plan.attempts_max), millis(pause)).await
     }
 
@@ -308,7 +308,7 @@ impl<S: Journal, T: Tokens> Case<'_, S, T> {
         Ok(match reply.record().map(|record| record.state) {
             _ if reply.answer != Answer::Done => Came::Elsewhere,
             Some(State::Dead) => {
-                tracing::error!(id = %self.at.id(), "no probe could tell; a person has to decide (`hapax keys resolve`)");
+                tracing::error!(target: log::RECORD, id = %self.at.id(), "no probe could tell; a person has to decide (`hapax keys resolve`)");
                 Came::Failed
             }
             _ if probes_max.is_none() => Came::TooSoon,

@@ -415,7 +415,7 @@ pub struct Log {
     pub format: LogFormat,
     /// How much: a level, or levels per part such as `info,hapax_server=debug`.
     pub level: String,
-    /// Lines of requests in a second; `None` for any number.
+    /// Lines of each kind that requests cause, in a second; `None` for any number.
     pub requests_per_second: Option<NonZeroU32>,
 }
 

@@ -1,11 +1,9 @@
 //! The lines of requests, which come by the thousand: formatted by hand, in the form that all other lines have, and no more of
-//! them in a second than is allowed. The first line after some were left out says how many.
+//! them in a second than is allowed (`allowance`).
 
 use std::cell::RefCell;
 use std::fmt::{self, Write as _};
-use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use hapax_core::clock::Timestamp;
 use tracing::field::{Field, Visit};
@@ -13,6 +11,7 @@ use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
+use super::allowance::Allowances;
 use super::{Sink, Style, is_unsafe};
 use crate::desk::moment;
 
@@ -20,50 +19,12 @@ use crate::desk::moment;
 pub(super) struct Requests {
     pub(super) style: Style,
     pub(super) sink: Sink,
-    pub(super) allowance: Arc<Allowance>,
-}
-
-/// How many lines may be written in a second: a line costs as much as a tenth of a request.
-#[derive(Debug, Default)]
-pub(super) struct Allowance {
-    /// 0 for any number.
-    per_second: AtomicU32,
-    /// The second in the upper half, and the lines written in it in the lower one.
-    written: AtomicU64,
-    left_out: AtomicU64,
-}
-
-impl Allowance {
-    /// From now on; none for any number.
-    pub(super) fn set(&self, per_second: Option<NonZeroU32>) {
-        self.per_second.store(per_second.map_or(0, NonZeroU32::get), Ordering::Relaxed);
-    }
-
-    /// Whether one more line may be written in that second, and how many were left out before it.
-    fn take(&self, second: u64) -> Option<u64> {
-        let per_second = match self.per_second.load(Ordering::Relaxed) {
-            0 => return Some(0),
-            limit => u64::from(limit),
-        };
-        let fresh = second << 32;
-        let next = |written: u64| match written & u64::from(u32::MAX) {
-            // A request that is late by a moment counts for the second that has begun.
-            count if written >> 32 >= second & u64::from(u32::MAX) => (count < per_second).then_some(written + 1),
-            _ => Some(fresh + 1),
-        };
-        match self.written.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
-            Ok(_) => Some(self.left_out.swap(0, Ordering::Relaxed)),
-            Err(_) => {
-                self.left_out.fetch_add(1, Ordering::Relaxed);
-                None
-            }
-        }
-    }
+    pub(super) allowances: Arc<Allowances>,
 }
 
 /// Whether that is such a line.
 pub(super) fn is_request(meta: &Metadata<'_>) -> bool {
-    meta.is_event() && meta.target() == hapax::http::LOG_TARGET
+    meta.is_event() && meta.target() == hapax::log::REQUEST
 }
 
 thread_local! {
@@ -86,7 +47,10 @@ fn push_now(line: &mut String) {
 
 impl<S: Subscriber> Layer<S> for Requests {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let Some(left_out) = self.allowance.take(hapax::clock::boot_ms() / 1000) else { return };
+        if !self.allowances.admit(event.metadata()) {
+            return;
+        }
+        let left_out = self.allowances.left_out(event.metadata());
         LINE.with(|line| {
             // Nobody logs while a line is made; if so, that line is left out.
             let Ok(mut line) = line.try_borrow_mut() else { return };
@@ -199,8 +163,6 @@ impl fmt::Write for Escaped<'_> {
 mod tests {
     use std::sync::Mutex;
 
-    use tracing_subscriber::layer::SubscriberExt;
-
     use super::*;
 
     fn lines(style: Style) -> String {
@@ -237,37 +199,6 @@ mod tests {
         let moment = moment::read(line["timestamp"].as_str().unwrap()).unwrap();
         assert!(hapax::clock::wall_ms() - moment.as_ms() < 60_000);
         assert_eq!(other["message"], "another line");
-    }
-
-    #[test]
-    fn lines_beyond_the_allowance_of_a_second_are_left_out_and_counted() {
-        let allowance = Allowance::default();
-        assert!((0..1000).all(|_| allowance.take(7) == Some(0)), "any number");
-        allowance.set(NonZeroU32::new(2));
-        let taken: Vec<Option<u64>> = [7, 7, 7, 7, 8, 7, 8, 9].map(|second| allowance.take(second)).to_vec();
-        assert_eq!(taken, [Some(0), Some(0), None, None, Some(2), Some(0), None, Some(1)]);
-    }
-
-    #[test]
-    fn the_next_line_says_how_many_were_left_out() {
-        for (style, said) in [(Style::Json, "\"left_out\":1,"), (Style::Plain, "left_out=1\n")] {
-            let written = Arc::new(Mutex::new(Vec::new()));
-            let kept = Arc::clone(&written);
-            let sink: Sink = Arc::new(move |line: &[u8]| kept.lock().unwrap().extend_from_slice(line));
-            let allowance = Arc::new(Allowance::default());
-            allowance.set(NonZeroU32::new(1));
-            let (own, far) = (Arc::clone(&allowance), u64::from(u32::MAX) << 32);
-            let subscriber = tracing_subscriber::registry().with(Requests { style, sink, allowance });
-            tracing::subscriber::with_default(subscriber, || {
-                // A second that does not end, full already.
-                own.written.store(far + 1, Ordering::Relaxed);
-                tracing::info!(target: hapax::http::LOG_TARGET, "request");
-                own.written.store(0, Ordering::Relaxed);
-                tracing::info!(target: hapax::http::LOG_TARGET, "request");
-            });
-            let written = String::from_utf8(written.lock().unwrap().clone()).unwrap();
-            assert!(written.lines().count() == 1 && written.contains(said), "{written}");
-        }
     }
 
     #[test]

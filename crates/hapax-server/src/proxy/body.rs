@@ -62,7 +62,7 @@ impl BodyError {
         match self {
             BodyError::TimedOut(_) => problem::REQUEST_TIMEOUT,
             BodyError::Malformed(_) => {
-                problem::bad_framing("The body's chunks are malformed. Send a well-formed request.")
+                problem::bad_framing("The body's chunks or trailers are malformed. Send a well-formed request.")
             }
             BodyError::CutOff | BodyError::Other(_) => problem::BODY_CUT_OFF,
         }

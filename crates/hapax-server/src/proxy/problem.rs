@@ -6,6 +6,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Response, StatusCode};
 
 use super::Body;
+use crate::admin::metrics::REFUSED;
 
 /// Why a request is not passed on, or not answered by the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +30,12 @@ impl Problem {
     /// The same; `request_id` finds it in the logs.
     pub fn response_to(&self, request_id: &str) -> Response<Body> {
         self.document(&format!(r#","request_id":"{request_id}""#))
+    }
+
+    /// Counts the refusal, and logs it.
+    pub(crate) fn tell(&self, request_id: &str) {
+        metrics::counter!(REFUSED, "reason" => self.code).increment(1);
+        tracing::info!(target: hapax::log::REFUSED, code = self.code, status = self.status.as_u16(), request_id, "refused");
     }
 
     fn document(&self, members: &str) -> Response<Body> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use hapax::http::RequestId;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
+use super::framing;
 use crate::logs;
 
 /// Longer ids are replaced: they are read by people, and stand in every line and record of their request.
@@ -44,6 +45,12 @@ impl Named {
         let value = HeaderValue::from_str(&text).unwrap_or_else(|_| HeaderValue::from_static("0"));
         Self { id: RequestId(text), value }
     }
+}
+
+/// What a head that must not pass calls its request in that field, if it has a sane id.
+pub(super) fn of_refused<'h>(head: &'h [u8], field: &HeaderName) -> Option<&'h str> {
+    let value = framing::value_in_refused(head, field.as_str())?;
+    std::str::from_utf8(value).ok().filter(|text| is_sane(text))
 }
 
 /// Visible ASCII without quotes and backslashes, so that it stands unchanged in every log and document.

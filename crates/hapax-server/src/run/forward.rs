@@ -94,12 +94,25 @@ impl Asked {
             // The client's own body failed.
             _ => None,
         };
-        let mut response = refusal.map_or(response, |refusal| self.refuse(refusal, why));
+        let mut response = match refusal {
+            Some(refusal) => self.refuse(refusal, why),
+            None => self.refuse_body(response),
+        };
         let extensions = response.extensions_mut();
         extensions.insert(happened);
         // Whichever it is, the upstream did not say it.
         extensions.insert(Refused);
         response
+    }
+
+    /// The refusal of the client's own body, with the request's id.
+    fn refuse_body(&self, mut response: Response<Body>) -> Response<Body> {
+        let problem = response.extensions_mut().remove::<problem::Problem>();
+        let (Some(problem), Some(id)) = (problem, &self.request_id) else { return response };
+        problem.tell(&id.0);
+        let mut named = problem.response_to(&id.0);
+        std::mem::swap(named.extensions_mut(), response.extensions_mut());
+        named
     }
 
     fn doubt(&self) -> Refusal {
@@ -111,7 +124,8 @@ impl Asked {
     fn refuse(&self, refusal: Refusal, why: &'static str) -> Response<Body> {
         let (code, request_id) = (refusal.problem.code(), self.request_id.as_ref().map(|id| &*id.0));
         metrics::counter!(REFUSED, "reason" => code).increment(1);
-        tracing::warn!(code, status = refusal.status.as_u16(), request_id, why, "the upstream gave no answer");
+        let status = refusal.status.as_u16();
+        tracing::warn!(target: hapax::log::UPSTREAM, code, status, request_id, why, "the upstream gave no answer");
         refusal.into_response(request_id).map(Body::from)
     }
 }

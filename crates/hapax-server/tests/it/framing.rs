@@ -182,11 +182,41 @@ async fn a_body_shorter_than_its_length_is_refused() {
 }
 
 #[tokio::test]
-async fn a_trailer_that_speaks_of_framing_is_refused() {
-    for trailer in ["Content-Length: 5", "Transfer-Encoding: chunked", "Host: b", "Idempotency-Key: b"] {
+async fn a_trailer_that_may_not_be_one_is_left_out_and_the_request_goes_on() {
+    let (ledger, _proxy, mut client) = setup().await;
+    let forbidden = [
+        "Content-Length: 5",
+        "Transfer-Encoding: chunked",
+        "Host: b",
+        "Connection: close",
+        "TE: trailers",
+        "Trailer: X-Sum",
+        "Upgrade: websocket",
+        "Authorization: Bearer b",
+        "Idempotency-Key: b",
+        "Idempotency-Attempt: 7",
+        "Idempotency-Record: b",
+    ];
+    for trailer in forbidden {
+        let (name, _) = trailer.split_once(':').unwrap();
+        let head = post(&format!("TE: trailers\r\nTrailer: X-Sum, {name}\r\nTransfer-Encoding: chunked\r\n"));
+        client.send(format!("{head}5\r\nhello\r\n0\r\n{trailer}\r\nX-Sum: 1\r\n\r\n")).await;
+        let answer = client.answer().await;
+        assert_eq!(answer.status(), 200, "{trailer}: {}", answer.text());
+        let seen = ledger.seen().pop().unwrap();
+        assert_eq!((seen.text().as_str(), seen.trailers.to_lowercase().as_str()), ("hello", "x-sum: 1\n"), "{trailer}");
+    }
+    assert!(client.is_in_step().await);
+}
+
+#[tokio::test]
+async fn a_trailer_that_is_no_field_is_refused_as_such() {
+    for trailer in ["no colon", "Space : b", " folded", "X: a\0b", "Host", ": x"] {
         refused_in_the_body(&format!("{CHUNKED}5\r\nhello\r\n0\r\n{trailer}\r\n\r\n")).await;
     }
-    refused_in_the_body(&format!("{CHUNKED}5\r\nhello\r\n0\r\nbroken\r\n\r\n")).await;
+    let (_ledger, _proxy, mut client) = setup().await;
+    client.send(format!("{CHUNKED}5\r\nhello\r\n0\r\nno colon\r\n\r\n")).await;
+    assert!(client.answer().await.text().contains("chunks or trailers are malformed"));
 }
 
 #[tokio::test]
@@ -576,4 +606,79 @@ async fn a_request_in_single_bytes_is_the_same_request() {
     assert_eq!(client.answer().await.status(), 200);
     assert_eq!(ledger.only().text(), "hello");
     assert!(client.is_in_step().await);
+}
+
+/// What refusals of the framing call a request whose head has these lines.
+async fn named(head: &str) -> String {
+    let answer = refused(head).await;
+    let id = answer.field("x-request-id").unwrap().to_owned();
+    let document: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(
+        (answer.fields("x-request-id").len(), document["request_id"].as_str()),
+        (1, Some(id.as_str())),
+        "{head:?}"
+    );
+    id
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_framing_returns_the_id_that_the_request_gave_itself() {
+    let lengths = "Content-Length: 5\r\nContent-Length: 5\r\n";
+    let many = "X: y\r\n".repeat(200);
+    for head in [
+        post(&format!("X-Request-Id: mine-1\r\n{lengths}")),
+        post(&format!("{lengths}x-request-id:mine-1 \r\n")),
+        post("X-REQUEST-ID: mine-1\r\nTransfer-Encoding: gzip\r\n"),
+        post("Content-Length: 0\r\nX-Request-Id: mine-1\r\nTransfer-Encoding: chunked\r\n"),
+        post(&format!("X-Request-Id: mine-1\r\n{many}")),
+        post("X-Request-Id: mine-1\r\nbare: line feed\nX: y\r\n"),
+        "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\nX-Request-Id: mine-1\r\n\r\n".to_owned(),
+        "GET #f HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine-1\r\n\r\n".to_owned(),
+        "TRACE / HTTP/1.1\r\nHost: a\r\nX-Request-Id: mine-1\r\n\r\n".to_owned(),
+    ] {
+        assert_eq!(named(&head).await, "mine-1", "{head:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_framing_has_a_fresh_id_where_the_head_gives_none_that_counts() {
+    let id = |lines: &str| post(&format!("{lines}Transfer-Encoding: gzip\r\n"));
+    for head in [
+        id(""),
+        id("X-Request-Id: one\r\nX-Request-Id: one\r\n"),
+        id("X-Request-Id: one two\r\n"),
+        id("X-Request-Id: \"one\"\r\n"),
+        id("X-Request-Id : one\r\n"),
+        id(" X-Request-Id: one\r\n"),
+        id("X-Request-Id: one\n"),
+        "GET / HTTP/1.1\r\nHost: a\r\n\nGET / HTTP/1.1\r\nX-Request-Id: another\r\n\r\n".to_owned(),
+        "X-Request-Id: no-request-line\r\n\r\n".to_owned(),
+        id(&format!("X-Request-Id: {}\r\n", "a".repeat(129))),
+        "\x16\x03\x01\r\n\r\n".to_owned(),
+    ] {
+        let id = named(&head).await;
+        assert!(id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{head:?}: {id}");
+    }
+}
+
+#[tokio::test]
+async fn a_connect_is_refused_with_its_id_however_its_head_is_cut() {
+    let (ledger, _proxy, mut client) = setup().await;
+    client.send("CONNECT a:443 HTTP/1.1\r\nHo").await;
+    tokio::task::yield_now().await;
+    client.send(format!("st: a:443\r\nX-Request-Id: mine-1\r\n\r\n{SMUGGLED}")).await;
+    let answer = client.answer().await;
+    assert_eq!((answer.status(), answer.field("x-request-id")), (405, Some("mine-1")), "{answer:?}");
+    assert!(client.is_closed().await && ledger.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_head_that_stands_still_is_refused_with_its_id_by_the_name_that_is_configured() {
+    let ledger = Ledger::start().await;
+    let listen = ListenOptions { request_id_header: "x-trace".parse().unwrap(), ..impatient() };
+    let proxy = proxy_with(ledger.addr, listen, UpstreamOptions::default()).await;
+    let mut client = Wire::connect(proxy.addr).await;
+    client.send("GET / HTTP/1.1\r\nX-Request-Id: no\r\nX-Trace: mine-1\r\nX-Trace: mi").await;
+    let answer = client.answer().await;
+    assert_eq!((answer.status(), answer.field("x-trace")), (408, Some("mine-1")), "{answer:?}");
 }

@@ -710,7 +710,7 @@ fn input_69_a_body_of_malformed_chunks_is_refused_and_nothing_is_run() {
     let node = start();
     let head = "POST /payments HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice-secret\r\n\
                 Idempotency-Key: k\r\nTransfer-Encoding: chunked\r\n\r\n";
-    let malformed = ["not a size\r\n", "0\r\nContent-Length: 5\r\n\r\n", "0\r\nIdempotency-Key: b\r\n\r\n"];
+    let malformed = ["not a size\r\n", "0\r\nno field\r\n\r\n", "0\r\nX-Sum : 5\r\n\r\n"];
     for rest in malformed {
         let mut conn = Conn::open(node.hapax.address());
         conn.write(format!("{head}5\r\nhello\r\n{rest}").as_bytes());
@@ -719,6 +719,39 @@ fn input_69_a_body_of_malformed_chunks_is_refused_and_nothing_is_run() {
         conn.expect_closed();
     }
     assert!(node.ledger.all().is_empty());
+}
+
+#[test]
+fn input_69_trailers_that_may_not_be_any_change_nothing_about_a_protected_request() {
+    let node = start();
+    let head = "POST /payments HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice-secret\r\n\
+                Idempotency-Key: k\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut conn = Conn::open(node.hapax.address());
+    let forbidden =
+        ["Content-Length: 1", "Transfer-Encoding: chunked", "Idempotency-Key: b", "Authorization: Bearer bob"];
+    for (nth, trailer) in forbidden.iter().enumerate() {
+        conn.write(format!("{head}5\r\nhello\r\n0\r\n{trailer}\r\n\r\n").as_bytes());
+        let answer = conn.read_response().expect("an answer");
+        assert_eq!((answer.status, answer.is_replay()), (201, nth > 0), "{trailer}");
+    }
+    node.ledger.assert_once("k");
+    node.ledger.assert_never("b");
+}
+
+#[test]
+fn input_69_a_broken_body_of_an_unprotected_request_is_named_logged_and_counted() {
+    let node = start();
+    let head =
+        "PUT /payments HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: mine-1\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut conn = Conn::open(node.hapax.address());
+    conn.write(format!("{head}5\r\nhello\r\n0\r\nno field\r\n\r\n").as_bytes());
+    let answer = conn.read_response().expect("a refusal");
+    assert_eq!((answer.status, answer.header("x-request-id")), (400, Some("mine-1")));
+    assert_eq!(answer.json()["request_id"], "mine-1");
+    let line = node.hapax.line_with("mine-1");
+    assert!(line.contains("refused") && line.contains("bad-framing"), "{line}");
+    assert!(node.hapax.metric("hapax_refused_total{reason=\"bad-framing\"}") >= 1.0);
+    conn.expect_closed();
 }
 
 // HTTP/2.

@@ -23,6 +23,7 @@ mod idle_close;
 mod inputs;
 mod ledger;
 mod lifecycle;
+mod log_floods;
 mod memory;
 mod node;
 mod openapi;

@@ -199,6 +199,28 @@ fn trailers_reach_the_first_caller() {
     node.ledger.assert_once("t");
 }
 
+/// One hapax behind another: the marks are those of the first that protects the request.
+#[test]
+fn the_outer_of_two_nodes_says_what_a_replay_is_and_passes_on_what_it_does_not_protect() {
+    let inner = start(Kept::Sqlite);
+    let outer = |config: &str| {
+        let outer = Hapax::builder(env!("CARGO_BIN_EXE_hapax")).with_upstream(&inner.hapax.url());
+        outer.with_config(config).start()
+    };
+    let (protecting, passing) = (outer(""), outer("[defaults]\nprotect = false\n"));
+    assert!(!pay("k").send(inner.hapax.address()).is_replay());
+    let first = pay("k").send(protecting.address());
+    assert_eq!(
+        (first.status, first.header("idempotent-replayed"), first.header("idempotency-expires")),
+        (201, None, None)
+    );
+    let again = pay("k").send(protecting.address());
+    assert!(again.is_replay() && again.all("idempotency-expires").len() == 1, "{again:?}");
+    let passed = pay("k").send(passing.address());
+    assert!(passed.is_replay() && passed.header("idempotency-expires").is_some(), "{passed:?}");
+    inner.ledger.assert_once("k");
+}
+
 #[test]
 fn http_2_is_spoken_with_prior_knowledge() {
     needs_clients!();

@@ -4,9 +4,11 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use crate::node::{Kept, pay, start_with, unkeyed};
 use hapax_testkit::raw_http::request;
+use hapax_testkit::wait;
 
 const CONFIG: &str = "[[route]]\nmethods = [\"PUT\"]\npath = \"/things/{id}\"\n";
 
@@ -56,6 +58,8 @@ fn the_proxys_own_log_tells_what_it_has_seen() {
     for _ in 0..3 {
         node.send(&unkeyed("{}"));
     }
+    let all_read = || node.hapax.stderr().matches("a state-changing request").count() == 5;
+    wait::until("the lines of all requests", Duration::from_secs(20), all_read);
     let log = node.hapax.dir().join("seen.ndjson");
     let logged = node.hapax.stderr();
     std::fs::write(&log, &logged).unwrap();

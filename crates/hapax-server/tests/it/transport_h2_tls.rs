@@ -257,6 +257,22 @@ async fn trailers_pass_from_http2_to_http2() {
 }
 
 #[tokio::test]
+async fn a_head_of_http2_with_too_many_bytes_gets_a_bare_431_and_its_connection_goes_on() {
+    let ledger = Ledger::start().await;
+    let proxy = proxy(ledger.addr).await;
+    let stream = TcpStream::connect(proxy.addr).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    for (bytes, status, named) in [(40_000, 431, false), (10, 200, true)] {
+        let request = Request::get("http://shop/").header("x-large", "x".repeat(bytes)).body(()).unwrap();
+        let (answer, _) = client.send_request(request, true).unwrap();
+        let answer = answer.await.unwrap();
+        let is_named = answer.headers().contains_key("x-request-id");
+        assert_eq!((answer.status().as_u16(), is_named), (status, named));
+    }
+}
+
+#[tokio::test]
 async fn a_trailer_of_http2_cannot_say_what_the_head_may_not() {
     let upstream = h2_upstream(|mut connection| async move {
         while let Some(Ok((request, mut answer))) = connection.accept().await {
@@ -292,6 +308,7 @@ async fn a_trailer_of_http2_cannot_say_what_the_head_may_not() {
             "idempotency_record",
             "proxy-authorization",
             "content-length",
+            "trailer",
             "x-http-method-override",
         ];
         let names = forbidden.iter().copied().chain(also);

@@ -15,7 +15,7 @@ use crate::http::route::Route;
 use crate::http::{RequestId, trace};
 
 /// The target of these lines.
-pub const LOG_TARGET: &str = "hapax::request";
+pub const LOG_TARGET: &str = crate::log::REQUEST;
 
 /// What is known of a request when it arrives.
 #[derive(Clone, Debug)]

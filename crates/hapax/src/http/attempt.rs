@@ -36,10 +36,11 @@ use crate::http::guard::{Begun, Ended, LateTruth};
 use crate::http::layer::Shared;
 use crate::http::meaning::{self, Happened};
 use crate::http::refusal::{Problem, Refusal};
+use crate::http::replay;
 use crate::http::replayed::Whole;
 use crate::http::route::{Route, Then};
 use crate::http::send_before::SendBefore;
-use crate::{clock, observe};
+use crate::{clock, log, observe};
 
 /// Pauses between tries to record an end.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -196,7 +197,7 @@ impl<S: Store + 'static> Attempt<S> {
             pause = (pause * 2).min(RETRY_LAST);
             match self.try_record(&end).await {
                 Ok(Answer::Done) => {
-                    return tracing::info!(parent: &self.arrived.span(), id = %self.at.id(), "an unproved claim is given back");
+                    return tracing::info!(target: log::ATTEMPT, parent: &self.arrived.span(), id = %self.at.id(), "an unproved claim is given back");
                 }
                 Ok(_) => looks += 1,
                 // What it never showed anybody was not claimed.
@@ -211,7 +212,7 @@ impl<S: Store + 'static> Attempt<S> {
 
     /// Ends an attempt that was held up for so long that it may have lost its lease: nothing was sent, and nothing is.
     pub(crate) fn give_up(self: &Arc<Self>) -> Refusal {
-        tracing::warn!(parent: &self.arrived.span(), id = %self.at.id(), "the process was held up for longer than a lease; nothing was sent");
+        tracing::warn!(target: log::ATTEMPT, parent: &self.arrived.span(), id = %self.at.id(), "the process was held up for longer than a lease; nothing was sent");
         // Whatever comes of the recording, nothing was run; the client has waited for long enough.
         let attempt = Arc::clone(self);
         let recording = async move {
@@ -231,7 +232,8 @@ impl<S: Store + 'static> Attempt<S> {
         let begun = Instant::now();
         let (bytes_max, share) = (self.route.answer_bytes_max, self.shared.budget.share(self.client.as_ref()));
         let work = async {
-            let (head, body) = work.await?.into_parts();
+            let (mut head, body) = work.await?.into_parts();
+            replay::remove_marks(&mut head.headers);
             let captured = capture::capture(&head, body, bytes_max, share).await;
             Ok::<_, E>((head, captured))
         };
@@ -329,7 +331,7 @@ impl<S: Store + 'static> Attempt<S> {
     }
 
     async fn end_in_panic<B>(self: &Arc<Self>) -> Answered<B> {
-        tracing::error!(parent: &self.arrived.span(), id = %self.at.id(), "the handler panicked");
+        tracing::error!(target: log::ATTEMPT, parent: &self.arrived.span(), id = %self.at.id(), "the handler panicked");
         let error = "panic".to_owned();
         let end = match self.route.on_panic {
             Then::Ready => End::nothing_done(&error),
@@ -365,10 +367,10 @@ impl<S: Store + 'static> Attempt<S> {
         match self.apply(&Event::Renew { attempt_id: self.attempt_id }).await {
             Ok(Answer::Done) => self.before.renew(asked_ms, self.lease_ms()),
             Ok(answer) => {
-                tracing::warn!(parent: &self.arrived.span(), id = %self.at.id(), ?answer, "the lease could not be renewed");
+                tracing::warn!(target: log::ATTEMPT, parent: &self.arrived.span(), id = %self.at.id(), ?answer, "the lease could not be renewed");
             }
             Err(error) => {
-                tracing::warn!(parent: &self.arrived.span(), id = %self.at.id(), %error, "the lease could not be renewed");
+                tracing::warn!(target: log::ATTEMPT, parent: &self.arrived.span(), id = %self.at.id(), %error, "the lease could not be renewed");
             }
         }
     }
@@ -395,7 +397,7 @@ impl<S: Store + 'static> Attempt<S> {
                 if is_left_out { Err(outcome_unknown("the answer could not be recorded")) } else { Ok(()) }
             }
             Err(error) => {
-                tracing::error!(parent: &self.arrived.span(), id = %self.at.id(), %error, "the end of an attempt could not be recorded yet");
+                tracing::error!(target: log::ATTEMPT, parent: &self.arrived.span(), id = %self.at.id(), %error, "the end of an attempt could not be recorded yet");
                 let attempt = Arc::clone(self);
                 let pending = observe::Gauge::completion_pending();
                 self.shared.unrecorded.fetch_add(1, Ordering::Relaxed);
@@ -416,7 +418,7 @@ impl<S: Store + 'static> Attempt<S> {
             sleep(pause).await;
             pause = (pause * 2).min(RETRY_LAST);
             if let Ok(answer) = self.try_record_or_less(&mut end).await {
-                tracing::info!(parent: &self.arrived.span(), id = %self.at.id(), "the end of an attempt is recorded");
+                tracing::info!(target: log::ATTEMPT, parent: &self.arrived.span(), id = %self.at.id(), "the end of an attempt is recorded");
                 self.log(answer, &end, status);
                 // Whoever asked is gone; what is left to say is in the log.
                 let _ = self.tell(answer, &end);
@@ -433,7 +435,7 @@ impl<S: Store + 'static> Attempt<S> {
                 recorded => return recorded,
             };
             let Some(less) = end.less() else { return Err(error.into()) };
-            tracing::warn!(parent: &self.arrived.span(), id = %self.at.id(), %error, "a part of an attempt's end cannot be kept, and is left out");
+            tracing::warn!(target: log::ATTEMPT, parent: &self.arrived.span(), id = %self.at.id(), %error, "a part of an attempt's end cannot be kept, and is left out");
             *end = less;
         }
     }
@@ -481,7 +483,7 @@ impl<S: Store + 'static> Attempt<S> {
                 self.report(LateTruth::Forgotten);
             }
             Answer::Fenced => {
-                tracing::warn!(parent: &self.arrived.span(), %id, "an attempt ended that no longer held its claim");
+                tracing::warn!(target: log::ATTEMPT, parent: &self.arrived.span(), %id, "an attempt ended that no longer held its claim");
             }
             _ => {}
         }

@@ -21,6 +21,7 @@ use crate::http::RequestId;
 use crate::http::budget::{Share, Use};
 use crate::http::gathered::Gathered;
 use crate::http::path::uri_that_counts;
+use crate::http::replay;
 use crate::http::route::{LabelSource, Route};
 
 /// What was read of an answer's body.
@@ -57,11 +58,17 @@ pub(crate) async fn capture<B: Body<Data = Bytes>>(
                 return Captured::TooLarge(passed_on(begun, bytes), body);
             }
             Ok(_) => {}
-            Err(frame) => trailers = frame.into_trailers().ok(),
+            Err(frame) => trailers = frame.into_trailers().ok().and_then(without_marks),
         }
     }
     let (whole, share) = begun.into_whole();
     Captured::Whole(whole, trailers, share)
+}
+
+/// Trailers of which nothing is left are none.
+fn without_marks(mut trailers: HeaderMap) -> Option<HeaderMap> {
+    replay::remove_marks(&mut trailers);
+    Some(trailers).filter(|trailers| !trailers.is_empty())
 }
 
 /// What was read before it was known that not all of it can be. It counts until it is sent.
@@ -126,7 +133,8 @@ fn is_recorded(name: &HeaderName, route: &Route) -> bool {
     let text = name.as_str();
     let is_rate_limit =
         text.starts_with("ratelimit") || text.starts_with("x-ratelimit") || text.starts_with("x-rate-limit");
-    !NEVER.contains(&text) && !is_rate_limit && *name != CONTENT_LENGTH && (*name != SET_COOKIE || route.keep_cookies)
+    let is_of_now = is_rate_limit || replay::is_mark(name);
+    !NEVER.contains(&text) && !is_of_now && *name != CONTENT_LENGTH && (*name != SET_COOKIE || route.keep_cookies)
 }
 
 /// What every claim is labelled with: the name of its route.

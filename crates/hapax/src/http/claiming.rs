@@ -33,7 +33,7 @@ use crate::http::patience::Patience;
 use crate::http::read_request;
 use crate::http::refusal::{Problem, Refusal};
 use crate::http::route::{KeyPer, Route};
-use crate::observe;
+use crate::{log, observe};
 
 /// How soon to come back while the store is away.
 pub(crate) const STORE_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -157,7 +157,7 @@ fn admitted<S>(
 fn tell_of_slowness(at: &Address, call: &Call) {
     let error = StoreError::new("swap", ErrorKind::Ambiguous, "it was not answered in time; nothing is run for it");
     observe::store_failed(&error);
-    tracing::warn!(parent: &call.arrived.span(), id = %at.id(), %error, "a claim could not be proved");
+    tracing::warn!(target: log::ATTEMPT, parent: &call.arrived.span(), id = %at.id(), %error, "a claim could not be proved");
 }
 
 fn is_ambiguous<T>(claimed: &Result<T, EngineError>) -> bool {
@@ -304,7 +304,7 @@ async fn claim_behind<S: Store + 'static>(
 }
 
 fn refused_claim(error: &EngineError, at: &Address, call: &Call) -> Refusal {
-    tracing::warn!(parent: &call.arrived.span(), id = %at.id(), %error, "a claim could not be proved");
+    tracing::warn!(target: log::ATTEMPT, parent: &call.arrived.span(), id = %at.id(), %error, "a claim could not be proved");
     if let EngineError::Store(error) = error {
         observe::store_failed(error);
     }

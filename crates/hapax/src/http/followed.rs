@@ -16,6 +16,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::http::replay;
+
 /// How long an answer is read for nobody. Work that matters ends before; a stream of events may have no end at all.
 const READ_ON_TIME_MAX: Duration = Duration::from_secs(60);
 
@@ -126,13 +128,18 @@ impl<B: Body<Data = Bytes>> Followed<B> {
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let next = match self.begun.pop_front() {
+        let mut next = match self.begun.pop_front() {
             Some(bytes) => Some(Ok(Frame::data(bytes))),
             None => match &mut self.rest {
                 Some(rest) => ready!(rest.as_mut().poll_frame(cx)),
                 None => None,
             },
         };
+        if let Some(Ok(frame)) = &mut next
+            && let Some(trailers) = frame.trailers_mut()
+        {
+            replay::remove_marks(trailers);
+        }
         if let (Some(left), Some(Ok(frame))) = (&mut self.announced, &next) {
             *left = left.saturating_sub(length(frame));
         }

@@ -46,6 +46,9 @@
 //! record's id, the request's ([`RequestId`]), the route and how long it took. The work runs in the span that was current when
 //! the request arrived, also after its client has hung up.
 //!
+//! Refusals and what goes wrong with a request have targets of their own ([`log`](crate::log)). Whoever sends requests can cause
+//! any number of these lines, so whoever writes the log should limit them.
+//!
 //! # Example
 //!
 //! ```

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use hapax_core::address::{Id, Scope, Space};
 use hapax_core::engine::Reply;
 use hapax_core::fingerprint::Fingerprinter;
+use hapax_core::limits::LABEL_BYTES_MAX;
 use hapax_core::record::{AttemptId, Body as Recorded, Label, Labels, OnLapse, Outcome, Policy};
 use hapax_core::store::Store;
 use hapax_core::transition::{Answer, Claimant, Event};
@@ -28,7 +29,7 @@ use crate::http::path::{compared_method, uri_that_counts};
 use crate::http::route::{Route, Then};
 use crate::http::service::{self, Asked};
 use crate::http::{RequestId, key, meaning, read_request};
-use crate::{clock, observe, tokens};
+use crate::{clock, log, observe, tokens};
 
 /// Keys that were only observed never stand in the way once the rules are applied.
 static SPACE: std::sync::LazyLock<Space> = std::sync::LazyLock::new(|| named("http-observed"));
@@ -102,16 +103,22 @@ fn fits<B: Body>(body: &B, route: &Route) -> bool {
 fn count(outcome: &'static str, parts: &Parts, route: &Route, caller: Option<&Scope>, id: Option<&Id>) {
     observe::observed(outcome);
     tracing::info!(
+        target: log::OBSERVED,
         outcome,
         client = parts.extensions.get::<Client>().map(tracing::field::display),
         caller = caller.map(digest),
         route = &*route.name,
-        method = parts.method.as_str(),
-        path = uri_that_counts(&parts.uri, &parts.extensions).path(),
+        method = shortened(parts.method.as_str()),
+        path = shortened(uri_that_counts(&parts.uri, &parts.extensions).path()),
         request_id = parts.extensions.get::<RequestId>().map(|id| &*id.0),
         id = id.map(tracing::field::display),
         "observed"
     );
+}
+
+/// As long as a label may be: no client writes the log full with one request.
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LABEL_BYTES_MAX)]
 }
 
 /// The first 12 hexadecimal digits of the scope's SHA-256.
@@ -246,6 +253,6 @@ async fn record<S: Store + 'static>(
         Then::Completed | Then::Unknown => Event::Complete { attempt_id, outcome: &outcome, labels: &labels },
     };
     if let Err(error) = shared.engine.apply(&at, &event, None).await {
-        tracing::warn!(id = %at.id(), %error, "an observed request could not be recorded");
+        tracing::warn!(target: log::ATTEMPT, id = %at.id(), %error, "an observed request could not be recorded");
     }
 }

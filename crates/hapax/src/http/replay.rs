@@ -7,17 +7,44 @@ use bytes::Bytes;
 use hapax_core::clock::Timestamp;
 use hapax_core::record::{Outcome, Stored, Version};
 use hapax_core::store::Seen;
-use http::header::{HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 
 use crate::http::budget::Full;
 use crate::http::refusal::say_should_retry;
+use crate::http::settle::{IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_RECORD};
 
 /// Says that an answer comes from the record.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Says until when the record is kept.
 pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+
+/// Takes out of a service's own answer, or of its trailers, what only this layer says: a client goes by it. Everything else
+/// stays in its order.
+pub(crate) fn remove_marks(headers: &mut HeaderMap) {
+    if !headers.keys().any(is_mark) {
+        return;
+    }
+    let mut is_kept = false;
+    let mut last = None;
+    for (name, value) in std::mem::take(headers) {
+        // Further lines of a field come without its name.
+        if let Some(name) = name {
+            is_kept = !is_mark(&name);
+            last = Some(name);
+        }
+        if let Some(name) = last.as_ref().filter(|_| is_kept) {
+            headers.append(name, value);
+        }
+    }
+}
+
+/// Whether only this layer says that: to clients, or to services.
+pub(crate) fn is_mark(name: &HeaderName) -> bool {
+    static MARKS: [HeaderName; 4] = [IDEMPOTENT_REPLAYED, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_RECORD];
+    name.as_str().starts_with("idempoten") && MARKS.contains(name)
+}
 
 /// The recorded answer. `None` where its body was not kept, or nothing was recorded. `body` gives that of a version, if
 /// there is memory for it.

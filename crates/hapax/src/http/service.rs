@@ -31,7 +31,7 @@ use crate::http::route::{Mode, Route};
 use crate::http::scope::NoScope;
 use crate::http::settle::{self, IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_RECORD, Step};
 use crate::http::{key, observing, read_request};
-use crate::{clock, observe};
+use crate::{clock, log, observe};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -293,6 +293,7 @@ impl Asked {
         observe::refused(code);
         let (request_id, trace_id) = (self.arrived.request_id(), self.arrived.trace_id());
         tracing::info!(
+            target: log::REFUSED,
             code,
             status,
             request_id,

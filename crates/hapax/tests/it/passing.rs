@@ -214,3 +214,75 @@ async fn a_body_that_never_came_is_refused_with_its_cause_although_it_is_only_ob
     }
     assert_eq!(work.runs(), 0);
 }
+
+/// A service that says of its answer, in the head and behind the body, what only the layer may say.
+fn boasting(layer: IdempotencyLayer<Fickle>) -> Router {
+    let boast = || async {
+        let marks = ["idempotent-replayed", "idempotency-expires", "idempotency-attempt", "idempotency-record"];
+        let mut response = "paid".into_response();
+        let headers = response.headers_mut();
+        headers.insert("x-first", "1".parse().unwrap());
+        for mark in marks {
+            headers.append(mark, "true".parse().unwrap());
+            headers.append(mark, "again".parse().unwrap());
+        }
+        headers.insert("x-should-retry", "false".parse().unwrap());
+        headers.insert("x-last", "1".parse().unwrap());
+        let mut trailers: http::HeaderMap =
+            marks.iter().map(|mark| (mark.parse().unwrap(), "true".parse().unwrap())).collect();
+        trailers.insert("x-sum", "7".parse().unwrap());
+        response.map(|body| {
+            let trailers = async move { Some(Ok(trailers)) };
+            Body::new(http_body_util::BodyExt::with_trailers(body, trailers))
+        })
+    };
+    Router::new().route("/pay", any(boast)).layer(layer)
+}
+
+/// The names of the fields in the head and behind the body.
+async fn names(app: &Router, request: Request<Body>) -> (Vec<String>, Vec<String>) {
+    let (head, body) = app.clone().oneshot(request).await.unwrap().into_parts();
+    let trailers = http_body_util::BodyExt::collect(body).await.unwrap().trailers().cloned().unwrap_or_default();
+    let own = |headers: &http::HeaderMap| -> Vec<String> {
+        let names = headers.keys().map(|name| name.as_str().to_owned());
+        names.filter(|name| name.starts_with("idempoten") || name.starts_with("x-")).collect()
+    };
+    (own(&head.headers), own(&trailers))
+}
+
+#[tokio::test]
+async fn a_service_cannot_say_that_its_first_answer_is_a_replay() {
+    let routes = [
+        ("recorded", Route::new()),
+        ("too large to be recorded", Route::new().with_answer_bytes_max(1)),
+        ("free again", Route::new().with_not_stored(vec![http::StatusCode::OK])),
+    ];
+    for (case, route) in routes {
+        let app = boasting(layer(&Fickle::default()).with_default_route(route));
+        let (head, trailers) = names(&app, request("/pay", "k")).await;
+        assert_eq!(head, ["x-first", "x-should-retry", "x-last"], "{case}");
+        assert_eq!(trailers, ["x-sum"], "{case}");
+    }
+    let app = boasting(layer(&Fickle::default()));
+    send(&app, request("/pay", "k")).await;
+    let replay = send(&app, request("/pay", "k")).await;
+    let all = |name: &str| replay.headers.get_all(name).iter().count();
+    assert!(replay.is_replay());
+    assert_eq!(["idempotent-replayed", "idempotency-expires", "idempotency-attempt"].map(all), [1, 1, 0]);
+}
+
+#[tokio::test]
+async fn what_passes_through_keeps_the_marks_of_whoever_is_behind() {
+    let (store, marks) = (Fickle::default(), 4);
+    let routed = |route: Route| boasting(layer(&store).with_default_route(route));
+    for (case, app, request) in [
+        ("a safe method", routed(Route::new()), Request::get("/pay").body(Body::empty()).unwrap()),
+        ("an unprotected route", routed(Route::unprotected()), request("/pay", "k")),
+        ("no key", routed(Route::new().with_optional_key()), without_key(request("/pay", "k"))),
+        ("observed", routed(Route::new().with_mode(Mode::Observe)), request("/pay", "k")),
+    ] {
+        let (head, trailers) = names(&app, request).await;
+        let own = |names: &[String]| names.iter().filter(|name| name.starts_with("idempoten")).count();
+        assert_eq!((own(&head), own(&trailers)), (marks, marks), "{case}");
+    }
+}

@@ -1,4 +1,5 @@
-//! A chunked body: sizes, data and trailers, byte for byte as RFC 9112 writes them, and nothing more lenient.
+//! A chunked body: sizes, data and trailers, byte for byte as RFC 9112 writes them, and nothing more lenient. Which trailers
+//! are passed on is left to [`headers`](crate::proxy::headers), for both protocols.
 
 use super::head::split_field;
 
@@ -8,21 +9,6 @@ const SIZE_DIGITS_MAX: usize = 15;
 const EXTENSION_BYTES_MAX: usize = 4 * 1024;
 /// Trailers are as small as the smallest heads.
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
-/// Fields that say where a message ends, whom it is for, or who sends it: too late in a trailer.
-const NOT_IN_TRAILERS: [&[u8]; 11] = [
-    b"content-length",
-    b"transfer-encoding",
-    b"host",
-    b"connection",
-    b"te",
-    b"trailer",
-    b"upgrade",
-    b"authorization",
-    b"idempotency-key",
-    b"idempotency-attempt",
-    b"idempotency-record",
-];
-
 /// Where we are in a chunked body.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
@@ -129,9 +115,8 @@ impl Chunks {
         if self.line.is_empty() {
             return Some(At::End);
         }
-        let allowed = split_field(&self.line)
-            .is_ok_and(|(name, _)| !NOT_IN_TRAILERS.iter().any(|forbidden| name.eq_ignore_ascii_case(forbidden)));
+        let is_field = split_field(&self.line).is_ok();
         self.line.clear();
-        allowed.then_some(At::Trailer)
+        is_field.then_some(At::Trailer)
     }
 }

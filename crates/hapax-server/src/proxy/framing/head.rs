@@ -38,6 +38,8 @@ pub(super) struct Head {
 #[derive(Debug, Clone, Copy)]
 struct RequestLine {
     get: bool,
+    /// Refused at the end of the head, so that the refusal can name the request.
+    connect: bool,
     http_10: bool,
 }
 
@@ -100,7 +102,8 @@ impl Head {
     fn line(&mut self, line: &[u8], limits: &HeadLimits) -> Result<bool, Problem> {
         if let Some(request_line) = self.request_line {
             if line.is_empty() {
-                return self.check_lengths().map(|()| true);
+                let refused = request_line.connect.then_some(problem::NO_TUNNELS);
+                return refused.map_or_else(|| self.check_lengths().map(|()| true), Err);
             }
             self.fields += 1;
             if self.fields > limits.fields_max {
@@ -184,10 +187,8 @@ fn request_line(line: &[u8]) -> Result<RequestLine, Problem> {
     if !clean || !target.iter().fold(true, |good, byte| good & byte.is_ascii_graphic()) {
         return Err(NO_REQUEST_LINE);
     }
-    if method == b"CONNECT" {
-        return Err(problem::NO_TUNNELS);
-    }
-    if !is_target(target, method == b"OPTIONS") {
+    let connect = method == b"CONNECT";
+    if !connect && !is_target(target, method == b"OPTIONS") {
         return Err(BAD_TARGET);
     }
     let http_10 = match version {
@@ -195,7 +196,7 @@ fn request_line(line: &[u8]) -> Result<RequestLine, Problem> {
         b"HTTP/1.0" => true,
         _ => return Err(NO_REQUEST_LINE),
     };
-    Ok(RequestLine { get: method == b"GET", http_10 })
+    Ok(RequestLine { get: method == b"GET", connect, http_10 })
 }
 
 pub(in crate::proxy) const BAD_TARGET: Problem = problem::bad_framing(
@@ -225,6 +226,21 @@ fn is_plain(byte: u8) -> bool {
             b'-' | b'.' | b'_' | b'~' | b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'='
         )
         || matches!(byte, b':' | b'@' | b'/' | b'?' | b'%')
+}
+
+/// The value of a field in a head that must not pass, as far as the head is there: for telling which request is refused, and
+/// for nothing else. Only well-formed lines count, and none does where the field is given twice.
+pub(in crate::proxy) fn value_in_refused<'h>(head: &'h [u8], name: &str) -> Option<&'h [u8]> {
+    let lines = head.split_inclusive(|byte| *byte == b'\n').map_while(|line| line.strip_suffix(b"\n"));
+    let unfit: &[u8] = b"not a field";
+    let lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(if line.is_empty() { line } else { unfit }));
+    // Empty lines may come before the request line, which is no field, whatever it looks like.
+    let fields = lines.skip_while(|line| line.is_empty()).skip(1).take_while(|line| !line.is_empty());
+    let mut values = fields
+        .filter_map(|line| split_field(line).ok())
+        .filter(|(found, _)| found.eq_ignore_ascii_case(name.as_bytes()))
+        .map(|(_, value)| value);
+    values.next().filter(|_| values.next().is_none())
 }
 
 /// A field's name and its value without the space around it.

@@ -13,7 +13,7 @@ use super::problem::{self, Problem};
 use chunks::{Chunks, Progress};
 use head::{Head, HeadLimits, Seen};
 
-pub(super) use head::{BAD_TARGET, HeadLimits as Limits, check_length, is_target};
+pub(super) use head::{BAD_TARGET, HeadLimits as Limits, check_length, is_target, value_in_refused};
 
 /// What comes next in the stream of a client.
 #[derive(Debug)]

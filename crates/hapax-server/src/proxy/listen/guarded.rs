@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
+use http::HeaderName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
@@ -18,10 +19,10 @@ use super::shared::Shared;
 use super::{ListenOptions, Protocol};
 use crate::proxy::framing::{Framing, Stop};
 use crate::proxy::pace::Pace;
-use crate::proxy::problem;
+use crate::proxy::{problem, request_id};
 
-/// Stands for a head that was refused.
-const REFUSED_HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\n\r\n";
+/// Stands for a head that was refused, without its end: the field with the request's id may follow.
+const REFUSED_HEAD: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\n";
 /// What an HTTP/2 client says first.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Room for the first head of most clients.
@@ -61,6 +62,7 @@ pub(super) struct Guarded<T> {
     /// How many pieces of answers an HTTP/2 client had taken, and when that was new.
     taking: Option<(u64, Instant)>,
     linger: Option<(Pin<Box<Sleep>>, usize)>,
+    request_id_header: HeaderName,
 }
 
 enum Mode {
@@ -98,6 +100,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
             write_pace: Pace::new(options.write_time, options.write_rate_min),
             taking: None,
             linger: None,
+            request_id_header: options.request_id_header.clone(),
         }
     }
 
@@ -201,12 +204,23 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Guarded<T> {
             Stop::Refused(problem) => {
                 let heads = if let Mode::Framed(framing) = &self.mode { framing.heads() } else { 0 };
                 self.shared.refuse(heads, problem);
-                self.ready.extend_from_slice(REFUSED_HEAD);
+                self.stand_in();
                 self.mode = Mode::Refused;
             }
             // What came before it may still be read.
             Stop::Malformed => self.mode = Mode::Malformed,
         }
+    }
+
+    /// Puts a harmless head in the place of the refused one, which is held, with the id that it gave its request.
+    fn stand_in(&mut self) {
+        self.ready.extend_from_slice(REFUSED_HEAD);
+        if let Some(id) = request_id::of_refused(&self.held, &self.request_id_header) {
+            for part in [self.request_id_header.as_str(), ": ", id, "\r\n"] {
+                self.ready.extend_from_slice(part.as_bytes());
+            }
+        }
+        self.ready.extend_from_slice(b"\r\n");
     }
 
     /// True if the answer to the request that asked to leave HTTP has been given.

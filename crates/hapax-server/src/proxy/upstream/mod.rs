@@ -323,6 +323,8 @@ fn failed(lost: &Lost) -> Response<Body> {
     response.extensions_mut().insert(failure);
     if matches!(lost, Lost::Body { .. }) {
         response.extensions_mut().insert(BodyUnread);
+        // For whoever knows the request's id.
+        response.extensions_mut().insert(problem);
     }
     response
 }
