@@ -170,7 +170,18 @@ fn resolve(node: &Node, key: &str) {
     };
     let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
     command.current_dir(node.hapax.dir()).env_clear();
-    command.args(["keys", "resolve", key, "--did-not-happen", "--reason", "looked", "--yes", "--store", &store]);
+    command.args([
+        "keys",
+        "resolve",
+        key,
+        "--keys-unique",
+        "--did-not-happen",
+        "--reason",
+        "looked",
+        "--yes",
+        "--store",
+        &store,
+    ]);
     let done = command.output().unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }

@@ -362,7 +362,7 @@ impl Desk for Direct {
             }
             Answer::Stale => Err(refused::stale(&stored, request.attempt)),
             Answer::NotFound => Err(refused::not_found()),
-            _ => Err(refused::resolution(&stored, now)),
+            _ => Err(refused::resolution(entry.address.id(), &stored, now)),
         }
     }
 
