@@ -42,7 +42,7 @@ pub enum VerdictName {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StatusView {
     /// Whether nothing needs a person: the store works, its clock is trusted, nothing is dead, no unknown record is old,
-    /// no fence stands.
+    /// no fence stands, and there is room for new keys.
     pub healthy: bool,
     /// What is wrong, in sentences; empty if healthy.
     pub problems: Vec<String>,

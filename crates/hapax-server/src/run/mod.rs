@@ -19,7 +19,7 @@
 mod addresses;
 mod background;
 mod banner;
-mod ceiling;
+pub(crate) mod ceiling;
 pub(crate) mod durability;
 mod example;
 mod forward;
