@@ -15,6 +15,7 @@
 
 mod changes;
 mod check;
+mod check_fields;
 mod check_policy;
 mod choice;
 mod environment;
