@@ -13,6 +13,7 @@ use hapax_server::cli::{Cli, Command, ConfigCommand, Flags, Output, RoutesArgs};
 use hapax_server::config::{self, Config, ConfigErrors, Sources};
 use hapax_server::ledger::LedgerError;
 use hapax_server::ledger::args::LedgerArgs;
+use hapax_server::run::signals::Reloads;
 use hapax_server::run::{Ended, Prepared};
 use hapax_server::store_files::StoreFileError;
 use hapax_server::store_files::args::StoreCommand;
@@ -52,10 +53,12 @@ fn main() -> ExitCode {
 
 fn proxy(flags: &Flags) -> Result<ExitCode, Failure> {
     let sources = flags.sources(environment());
-    let (config, prepared) = prepared(&sources)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Other(error.into()))?;
-    let ended = runtime.block_on(run::proxy(config, prepared, sources));
+    // Before the file is read: whoever changes it after that and says so is heard.
+    let reloads = runtime.block_on(async { Reloads::install() }).map_err(|error| Failure::Other(error.into()))?;
+    let (config, prepared) = prepared(&sources)?;
+    let ended = runtime.block_on(run::proxy(config, prepared, sources, reloads));
     // Whoever was told to end while a store was being opened does not wait for that.
     runtime.shutdown_timeout(LAST_MOMENTS);
     Ok(match ended.map_err(|error| Failure::Other(error.into()))? {

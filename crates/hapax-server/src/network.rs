@@ -20,7 +20,19 @@ pub struct Network {
 #[error("not a network")]
 pub struct InvalidNetwork;
 
+/// The widest network of IPv4 that one owner has (10.0.0.0/8).
+const V4_PREFIX_MIN: u8 = 8;
+
+/// The widest network of IPv6 that is private (fc00::/7).
+const V6_PREFIX_MIN: u8 = 7;
+
 impl Network {
+    /// True where it is wider than what belongs to anybody: everyone is in it, or a part of everyone.
+    #[must_use]
+    pub fn has_strangers(&self) -> bool {
+        self.prefix < if self.address.is_ipv4() { V4_PREFIX_MIN } else { V6_PREFIX_MIN }
+    }
+
     /// True where the address belongs to the network. An IPv4 address that came in an IPv6 socket counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {

@@ -180,7 +180,7 @@ pub const ALL: &[Metric] = &[
     counter(SWEEP_FAILURES, &[("role", ROLES)], "Sweeps of background roles that failed."),
     gauge(FENCE, &[], "1 while a fence stands after a restore, otherwise 0."),
     gauge(BREAKER_OPEN, &[], "1 while claims are refused because the store fails, otherwise 0."),
-    gauge(STORE_ROWS, &[("store", &[])], "About how many records the store holds."),
+    gauge(STORE_ROWS, &[("store", &[])], "About how many records callers have in the store."),
     gauge(STORE_BYTES, &[("store", &[])], "How many bytes the store takes."),
     gauge(STORE_DISK_FREE, &[("store", &[])], "How many bytes are left on the disk of an SQLite store."),
     gauge(STORE_FULL, &[], "1 while new keys are refused because the store is at its ceiling, otherwise 0."),

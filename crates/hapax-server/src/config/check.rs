@@ -12,13 +12,13 @@ use hapax_postgres::Encryption;
 use http::{HeaderName, Uri};
 
 use super::choice::ReplayCheck;
-use super::host;
 use super::model::{Backend, Config, Jwt, Place, ScopeKind};
 use super::problem::{Origin, nearest};
 use super::reader::{Reader, Setting};
 use super::secret;
 use super::units::{show_duration, show_size};
 use super::value::Value as _;
+use super::{check_fields, host};
 use crate::logs;
 
 /// No timeout and no retention is longer: more is a unit mistaken for another.
@@ -43,7 +43,7 @@ const STORE_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
 /// Fields that have a meaning of their own.
-const OTHER_USE: [&str; 7] =
+pub(super) const OTHER_USE: [&str; 7] =
     ["authorization", "cookie", "host", "content-length", "content-type", "connection", "transfer-encoding"];
 
 /// Checks everything but policies.
@@ -56,6 +56,7 @@ pub(super) fn config(reader: &mut Reader<'_>, config: &Config, without_upstream:
     secrets(reader, config);
     plain_http(reader, config);
     request_id(reader, config);
+    check_fields::config(reader, config);
     log_level(reader, &config.log.level);
     timeouts(reader, config);
     memory(reader, config);
@@ -308,7 +309,7 @@ fn request_id(reader: &mut Reader<'_>, config: &Config) {
         })
         || name.as_str().starts_with("content-")
         || OTHER_USE.contains(&name.as_str())
-        || ["traceparent", "tracestate", "idempotency-attempt", "idempotency-record"].contains(&name.as_str());
+        || ["traceparent", "tracestate"].contains(&name.as_str());
     if is_other {
         let message = format!(
             "`server.request_id_header` names `{name}`, which requests are told apart by or which holds something \

@@ -10,6 +10,7 @@ use hapax_core::limits::{BODY_BYTES_MAX, KEY_CHARS_MAX, LABEL_BYTES_MAX, LABEL_C
 use http::Method;
 
 use super::check::{above_zero, is_plain};
+use super::check_fields;
 use super::model::{Config, Route, ScopeKind};
 use super::policy::{Counted, KeyFormat, LabelSource, Policy, ReplayCheck};
 use super::probe::{Piece, Probe};
@@ -99,6 +100,7 @@ fn policy(place: &mut Place<'_, '_>, policy: &Policy, config: &Config) {
     key_rules(place, policy);
     request_age(place, policy);
     fingerprint(place, policy, config);
+    fields(place, policy, config);
     labels(place, policy);
     probe(place, policy, config.upstream.answer_timeout);
     probe_over_http(place, policy);
@@ -211,6 +213,16 @@ fn fingerprint(place: &mut Place<'_, '_>, policy: &Policy, config: &Config) {
         // A key id that cannot be is reported where the key is checked.
         if policy.recipe(None).is_err() {
             place.refuse(&names, format!("`fingerprint` is not accepted: {why}"));
+        }
+    }
+}
+
+/// Fields that no request has by the time they are asked for.
+fn fields(place: &mut Place<'_, '_>, policy: &Policy, config: &Config) {
+    let compared = policy.fingerprint_headers.iter().map(|name| ("fingerprint_headers", name));
+    for (key, name) in compared.chain(policy.request_time_header.iter().map(|name| ("request_time_header", name))) {
+        if let Some(why) = check_fields::unfit(name, config) {
+            place.refuse(&[key], format!("`{key}` names `{name}`, {why}"));
         }
     }
 }
@@ -338,7 +350,7 @@ fn unbound(probe: &Probe, kinds: &[ScopeKind]) -> Option<Unbound> {
 }
 
 /// What is sent along with a probe is mostly a credential: not over plain http through a network. The upstream itself is
-/// reached as the configuration says, and gets credentials of callers that way already.
+/// reached as the configuration says, and gets credentials of callers that way already: there it is only noted (`reload`).
 fn probe_over_http(place: &mut Place<'_, '_>, policy: &Policy) {
     let Some(probe) = &policy.probe else { return };
     if probe.header.is_some() && !probe.allow_http && probe.url.as_ref().is_some_and(is_plain) {

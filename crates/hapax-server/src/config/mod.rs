@@ -15,6 +15,7 @@
 
 mod changes;
 mod check;
+mod check_fields;
 mod check_policy;
 mod choice;
 mod environment;
@@ -80,7 +81,13 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigErrors> {
     explain(sources).config
 }
 
-/// The store that a flag names, for a command that needs nothing else. What the configuration says of it (a schema, a CA)
+/// What else leads to a store that a flag names.
+const WAY_TO_STORE: [&str; 2] = ["store.schema", "store.ca_file"];
+
+/// What its nodes go by.
+const LIMITS_OF_STORE: [&str; 3] = ["store.rows_max", "store.bytes_max", "store.free_disk_min"];
+
+/// The store that a flag names, for a command that needs nothing else. What the configuration says of it (a schema, a CA, limits)
 /// counts where it can be read; a broken file is no reason to go without looking at the store.
 ///
 /// # Errors
@@ -98,9 +105,12 @@ pub fn load_store(sources: &Sources) -> Result<Store, ConfigErrors> {
         let value = settings.iter().find(is_set)?.value.trim_matches('"').to_owned();
         Some(FlagValue { flag: named.flag, key, value })
     };
-    let flags = [Some(named.clone()), said("store.schema"), said("store.ca_file")].into_iter().flatten().collect();
-    let alone = Sources { flags, without_upstream: true, ..Sources::default() };
-    load(&alone).map(|config| config.store).map_err(|_| errors)
+    let with = |keys: &[&'static str]| {
+        let flags = std::iter::once(named.clone()).chain(keys.iter().filter_map(|key| said(key))).collect();
+        load(&Sources { flags, without_upstream: true, ..Sources::default() }).map(|config| config.store)
+    };
+    // A limit may be what is wrong; it says nothing about the way to the store.
+    with(&[&WAY_TO_STORE[..], &LIMITS_OF_STORE].concat()).or_else(|_| with(&WAY_TO_STORE)).map_err(|_| errors)
 }
 
 /// Reads and checks a configuration, and keeps where each value comes from.

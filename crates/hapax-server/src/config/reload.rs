@@ -5,6 +5,7 @@
 
 use http::Method;
 
+use super::check::is_plain;
 use super::model::{Backend, Config, Route, ScopeKind};
 use super::policy::{KeyPer, Policy};
 use super::probe::Probe;
@@ -94,6 +95,13 @@ impl Config {
             warnings.push(format!("the scope is the plain header `{name}`: {reach}"));
         }
         warnings.extend(self.probes_without_condition());
+        warnings.extend(self.probes_over_http());
+        warnings.extend(self.server.trusted_peers.iter().filter(|network| network.has_strangers()).map(|network| {
+            format!(
+                "`server.trusted_peers` has {network}, which strangers are in: whoever reaches this listener can say who they \
+                 are; name the gateways alone"
+            )
+        }));
         let open = self.admin.from.filter(|from| !read_scope::is_loopback(&from.ip().to_string()));
         let has_token = self.admin.token.is_some() || !self.admin.tokens.is_empty();
         if let Some(from) = open.filter(|_| !has_token) {
@@ -129,20 +137,33 @@ impl Config {
 
 impl Config {
     /// Probes that take a status alone for "it happened": of many an API, 200 only says that the question was understood.
-    fn probes_without_condition(&self) -> impl Iterator<Item = String> {
-        let named = |name: String, policy: &Policy| {
-            let condition = policy.probe.as_ref().map(|probe| probe.happened.condition.is_none());
-            (condition == Some(true)).then(|| {
-                format!(
-                    "the probe of {name} has no `happened_if`: its status alone says that a request happened; name what the \
-                     body must say, such as happened_if = \"/status=succeeded\""
-                )
-            })
-        };
-        let own = |route: &&Route| route.policy.probe != self.defaults.probe;
-        let routes = self.routes.iter().filter(own);
-        let routes = routes.filter_map(move |route| named(format!("the route `{}`", route.path), &route.policy));
-        named("`defaults`".to_owned(), &self.defaults).into_iter().chain(routes)
+    fn probes_without_condition(&self) -> Vec<String> {
+        self.probes_that(|probe| probe.happened.condition.is_none(), |name| {
+            format!(
+                "the probe of {name} has no `happened_if`: its status alone says that a request happened; name what the body \
+                 must say, such as happened_if = \"/status=succeeded\""
+            )
+        })
+    }
+
+    /// Probes that send a secret to the upstream through a network that can be listened to.
+    fn probes_over_http(&self) -> Vec<String> {
+        let sends = |probe: &Probe| probe.header.is_some() && probe.url.is_none() && !probe.allow_http;
+        self.probes_that(|probe| sends(probe) && is_plain(&self.upstream.to), |name| {
+            format!(
+                "the probe of {name} sends a secret to `upstream.to`, which is not https: anyone between could read it; use \
+                 https, or add `allow_http = true` to the probe where the network in between is trusted"
+            )
+        })
+    }
+
+    /// A note of each such probe; of one that is inherited, one.
+    fn probes_that(&self, such: impl Fn(&Probe) -> bool, note: impl Fn(&str) -> String) -> Vec<String> {
+        let is_such = |policy: &Policy| policy.probe.as_ref().is_some_and(&such);
+        let own = self.routes.iter().filter(|route| route.policy.probe != self.defaults.probe);
+        let routes =
+            own.filter(|route| is_such(&route.policy)).map(|route| note(&format!("the route `{}`", route.path)));
+        is_such(&self.defaults).then(|| note("`defaults`")).into_iter().chain(routes).collect()
     }
 }
 

@@ -26,6 +26,7 @@ use super::view::{
     AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StatusView,
 };
 use super::{Desk, DeskError, lookup, refused, shown, survey};
+use crate::run::ceiling::Ceiling;
 use crate::run::store::AnyStore;
 use crate::store_files::unprobed::ProbeCount;
 
@@ -42,6 +43,8 @@ const SEVERAL_MAX: usize = 9;
 #[derive(Clone)]
 pub struct Direct {
     pub(super) store: AnyStore,
+    /// Whether the store has room for new keys, by the limits of its nodes.
+    ceiling: Arc<Ceiling>,
     /// What a node knows of itself that its store does not.
     own_problems: Option<Arc<dyn Fn() -> Vec<String> + Send + Sync>>,
     /// How long a change may take.
@@ -60,7 +63,7 @@ impl Direct {
     /// On that store.
     #[must_use]
     pub fn new(store: AnyStore) -> Self {
-        Self { store, own_problems: None, patience: None, without_probe: None }
+        Self { store, ceiling: Arc::new(Ceiling::unlimited()), own_problems: None, patience: None, without_probe: None }
     }
 
     /// The same at a node, which tells what is wrong with itself.
@@ -73,6 +76,12 @@ impl Direct {
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Self { patience: Some(patience), ..self }
+    }
+
+    /// The same with the limits that the nodes of this store have.
+    #[must_use]
+    pub(crate) fn with_ceiling(self, ceiling: Arc<Ceiling>) -> Self {
+        Self { ceiling, ..self }
     }
 
     /// The same with what the configuration says of probes.
@@ -311,7 +320,7 @@ fn page_limit(limit: u32) -> Result<u32, DeskError> {
 
 impl Desk for Direct {
     async fn status(&self) -> Result<StatusView, DeskError> {
-        let mut view = survey::status(&self.store, self.without_probe).await?;
+        let mut view = survey::status(&self.store, &self.ceiling, self.without_probe).await?;
         view.problems.extend(self.own_problems.iter().flat_map(|tell| tell()));
         view.healthy = view.problems.is_empty();
         Ok(view)
@@ -362,7 +371,7 @@ impl Desk for Direct {
             }
             Answer::Stale => Err(refused::stale(&stored, request.attempt)),
             Answer::NotFound => Err(refused::not_found()),
-            _ => Err(refused::resolution(&stored, now)),
+            _ => Err(refused::resolution(entry.address.id(), &stored, now)),
         }
     }
 

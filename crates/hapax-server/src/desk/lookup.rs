@@ -1,4 +1,4 @@
-//! Records and notes by an id, or by its first digits, on whichever store; and about how many there are.
+//! Records and notes by an id, or by its first digits, on whichever store.
 
 use hapax_core::address::{Address, AddressScheme, Id, Key, Scope, Space};
 use hapax_core::journal::{Journal as _, NoteScan, Noted};
@@ -88,15 +88,6 @@ impl AnyStore {
                 found.truncate(query.count() as usize);
                 Ok(found)
             }
-        }
-    }
-
-    /// About how many records there are, where the store can say it cheaply.
-    pub(super) async fn about_count(&self) -> Result<Option<u64>, StoreError> {
-        match self {
-            Self::Sqlite(store) => store.about_count().await.map(Some),
-            Self::Postgres(store) => store.about_count().await,
-            Self::Memory(_) => Ok(None),
         }
     }
 }

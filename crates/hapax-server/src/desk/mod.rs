@@ -9,11 +9,13 @@
 //! | [`direct`] | the operations on the store |
 //! | [`remote`] | the operations through a running node |
 //! | `search` | which records, page by page; `lookup`: by id |
+//! | `bound` | whose record is meant: what names one well enough to change it |
 //! | `said` | what an operator says, checked; `refused`: why not, in words |
 //! | `purging`, `pinned` | taking answers away, and only what was seen |
 //! | `survey` | how things stand |
 //! | `shown` | from records to what operators see; [`moment`]: times |
 
+pub(crate) mod bound;
 pub mod direct;
 pub(crate) mod lookup;
 pub mod moment;

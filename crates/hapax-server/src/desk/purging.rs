@@ -8,6 +8,7 @@ use hapax_core::record::{AttemptId, Record, State, Version};
 use hapax_core::store::{Entry, Seen, Store as _};
 use hapax_core::transition::{Answer, Event};
 
+use super::bound::{Bond, By};
 use super::direct::Direct;
 use super::pinned::{Pinned, has_moved_on};
 use super::search::invalid;
@@ -81,11 +82,21 @@ async fn choose(desk: &Direct, request: &PurgeRequest) -> Result<Vec<Chosen>, De
     match (&request.id, &request.filter) {
         (Some(id), None) => Ok(vec![desk.by_id(id).await?.into()]),
         (None, Some(filter)) if *filter == Filter::default() => {
-            Err(invalid("an empty filter would take every answer away; name states, a scope or a label"))
+            Err(invalid("an empty filter would take every answer away; name states, a scope or times"))
         }
-        (None, Some(filter)) => desk.matches(filter, PURGE_MAX).await,
+        (None, Some(filter)) => {
+            check_bound(filter)?;
+            desk.matches(filter, PURGE_MAX).await
+        }
         _ => Err(invalid("name one record by its id, or some by a filter")),
     }
+}
+
+/// States and times are hapax's own. What a caller wrote chooses among the records of one caller, and never among all.
+fn check_bound(filter: &Filter) -> Result<(), DeskError> {
+    let bond = Bond { scoped: filter.scope.is_some(), ..Bond::default() };
+    let named = [filter.label.as_ref().map(|_| By::Label), filter.find.as_ref().map(|_| By::Text)];
+    named.into_iter().flatten().try_for_each(|by| said::check_bound(by, bond))
 }
 
 /// What a purge would do, by the state alone.

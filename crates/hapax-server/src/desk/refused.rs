@@ -1,5 +1,6 @@
 //! Why nothing was done, in words: the state the record is in, and what to do instead.
 
+use hapax_core::address::Id;
 use hapax_core::clock::Now;
 use hapax_core::engine::EngineError;
 use hapax_core::record::{OnLapse, State, Stored};
@@ -11,14 +12,14 @@ use super::{DeskError, DeskErrorKind, moment, shown};
 const NAMED_MAX: usize = 8;
 
 /// A resolution that the state does not allow.
-pub(super) fn resolution(stored: &Stored, now: Now) -> DeskError {
+pub(super) fn resolution(id: &Id, stored: &Stored, now: Now) -> DeskError {
     let record = &stored.record;
     let said = record.verdict.map(shown::verdict);
     let status = record.outcome.as_ref().map_or(0, |outcome| outcome.status);
     conflict(match (record.state, said) {
         (State::Completed, Some(said)) => format!(
             "the record is completed: it was resolved as {said} before, with the answer {status}, and a verdict stands; only \
-             if it provably did not happen, free its key with `hapax keys purge KEY --allow-rerun` (without the flag the key \
+             if it provably did not happen, free its key with `hapax keys purge {id} --allow-rerun` (without the flag the key \
              stays taken)"
         ),
         (State::Completed, None) => format!(
@@ -27,7 +28,7 @@ pub(super) fn resolution(stored: &Stored, now: Now) -> DeskError {
         ),
         (State::Ready, Some(said)) => format!(
             "the record is ready: it was resolved as {said} before, and the next request with the key runs; wait for it, \
-             or keep the key taken with `hapax keys purge KEY`"
+             or keep the key taken with `hapax keys purge {id}`"
         ),
         (State::Ready, None) => "the record is ready: its last attempt did nothing, and the next request with the key \
                                  runs; there is nothing to resolve"

@@ -12,6 +12,7 @@ use hapax_core::record::{Body, Label, Outcome, Record};
 use hapax_core::transition::Resolution;
 
 use super::DeskError;
+use super::bound::{self, Bond, By};
 use super::lookup::{DIGITS_MIN, range};
 use super::search::{invalid, label, scope};
 use super::view::{AnswerRequest, ResolutionRequest};
@@ -48,6 +49,8 @@ pub(super) enum Target {
     Label(Scope, Label),
 }
 
+const ONE_WAY: &str = "name the record in one way: by `id`, by `scope` and `key`, or by `scope` and `label`";
+
 impl Target {
     pub(super) fn of(request: &ResolutionRequest) -> Result<Self, DeskError> {
         match (&request.id, &request.scope, &request.key, &request.label) {
@@ -55,14 +58,16 @@ impl Target {
             (None, scope_name, Some(key), None) => {
                 let key = Key::new(key).map_err(|error| invalid(error.to_string()))?;
                 let scope = scope_name.as_deref().map(scope).transpose()?;
-                if scope.is_none() {
-                    check_unique(request)?;
-                }
+                check_bound(By::Key, bond(request))?;
                 Ok(Self::Key(scope, key))
             }
-            (None, Some(name), None, Some(text)) => Ok(Self::Label(scope(name)?, label(text)?)),
-            (None, None, None, Some(text)) => label(text).and(Err(unbound("any caller may write the same label"))),
-            _ => Err(invalid("name the record in one way: by `id`, by `scope` and `key`, or by `scope` and `label`")),
+            (None, scope_name, None, Some(text)) => {
+                let label = label(text)?;
+                check_bound(By::Label, bond(request))?;
+                let scope = scope_name.as_deref().ok_or_else(|| invalid(ONE_WAY))?;
+                Ok(Self::Label(self::scope(scope)?, label))
+            }
+            _ => Err(invalid(ONE_WAY)),
         }
     }
 
@@ -74,20 +79,18 @@ impl Target {
     }
 }
 
-/// Whether a key may stand for a record by itself. Whoever sends another's key must not get what is that caller's.
-fn check_unique(request: &ResolutionRequest) -> Result<(), DeskError> {
-    let has_body = |answer: &AnswerRequest| answer.body.is_some() || answer.body_base64.is_some();
-    match request.keys_unique {
-        false => Err(unbound("another caller may have used the same key")),
-        true if request.answer.as_ref().is_some_and(has_body) => Err(unbound("a body is recorded for one caller only")),
-        true => Ok(()),
-    }
+/// What a resolution says of whose record it is.
+fn bond(request: &ResolutionRequest) -> Bond {
+    let has_body = request.answer.as_ref().is_some_and(AnswerRequest::has_body);
+    Bond { scoped: request.scope.is_some(), keys_unique: request.keys_unique, has_body }
 }
 
-fn unbound(why: &str) -> DeskError {
-    invalid(format!(
+/// Refuses what does not say whose record is meant.
+pub(super) fn check_bound(by: By, bond: Bond) -> Result<(), DeskError> {
+    let Some(why) = bound::unbound(by, bond) else { return Ok(()) };
+    Err(invalid(format!(
         "{why}; name the record by its `id`, which the service got as Idempotency-Record, or add its `scope`"
-    ))
+    )))
 }
 
 /// What is said of a record.

@@ -3,7 +3,6 @@
 use std::collections::HashSet;
 
 use hapax::fence::{self, Fence};
-use hapax::remembered;
 use hapax_core::address::Id;
 use hapax_core::clock::{Now, Timestamp};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
@@ -12,6 +11,7 @@ use hapax_core::store::{Cursor, Entry, ErrorKind, Scan, Store as _};
 
 use super::view::{CountsView, FenceView, StatusView, StoreView};
 use super::{DeskError, moment};
+use crate::run::ceiling::{Ceiling, Found};
 use crate::run::durability;
 use crate::run::store::AnyStore;
 
@@ -23,9 +23,6 @@ const UNKNOWN_AGE_MS_MAX: u64 = 5 * 60 * 1000;
 
 /// A lease that ended this long ago was not noticed: no node sweeps.
 const UNSWEPT_MS_MAX: u64 = 60 * 1000;
-
-/// What hapax itself may have the store remember: how addresses are made, and a fence.
-const OWN: [&str; 2] = ["addresses", "fence"];
 
 /// What was counted.
 #[derive(Default)]
@@ -40,7 +37,11 @@ struct Counted {
 }
 
 /// How things stand.
-pub(super) async fn status(store: &AnyStore, without_probe: Option<usize>) -> Result<StatusView, DeskError> {
+pub(super) async fn status(
+    store: &AnyStore,
+    ceiling: &Ceiling,
+    without_probe: Option<usize>,
+) -> Result<StatusView, DeskError> {
     let mut problems = Vec::new();
     let (durability, clock_trusted) = match store.health().await {
         Ok(health) => {
@@ -58,10 +59,11 @@ pub(super) async fn status(store: &AnyStore, without_probe: Option<usize>) -> Re
         Err(error) => return Err(error.into()),
     };
     let mut counted = count(store).await?;
-    counted.counts.about_all = about_all(store).await?;
     problems.extend(counted.problems());
-    // How large it is says nothing about how things stand: where it cannot be said, the rest can.
-    let room = store.room().await.unwrap_or_default();
+    // Where it cannot be said how large it is, the rest can.
+    let Found { room, full } = ceiling.measure_or_last(store).await;
+    counted.counts.about_all = room.rows;
+    problems.extend(full);
     let fence = fence::standing(store).await?;
     problems.extend(fence.as_ref().map(|fence| fenced(fence, without_probe)));
     let fence = fence.map(|fence| FenceView {
@@ -101,17 +103,6 @@ fn fenced(fence: &Fence, without_probe: Option<usize>) -> String {
         "a fence stands since a restore: until {until} every new key that is no UUIDv7 made since {restored_at} gets 409 \
          outcome-unknown; {people}; see `hapax store recover` for what the old file has, and lift the fence when you know"
     )
-}
-
-/// About how many records callers have, where the store can say it cheaply.
-async fn about_all(store: &AnyStore) -> Result<Option<u64>, DeskError> {
-    let Some(about) = store.about_count().await? else { return Ok(None) };
-    let mut own = 0;
-    for name in OWN {
-        // One that cannot be read is there as well.
-        own += u64::from(remembered::recall(store, name).await.map_or(true, |recalled| recalled.text.is_some()));
-    }
-    Ok(Some(about.saturating_sub(own)))
 }
 
 /// State by state, and what needs a person first: however many wait for their next attempt, the dead are seen.

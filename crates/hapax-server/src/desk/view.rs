@@ -42,7 +42,7 @@ pub enum VerdictName {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StatusView {
     /// Whether nothing needs a person: the store works, its clock is trusted, nothing is dead, no unknown record is old,
-    /// no fence stands.
+    /// no fence stands, and there is room for new keys.
     pub healthy: bool,
     /// What is wrong, in sentences; empty if healthy.
     pub problems: Vec<String>,
@@ -298,6 +298,13 @@ pub struct AnswerRequest {
     pub body_base64: Option<String>,
 }
 
+impl AnswerRequest {
+    /// Whether a body was given, be it an empty one.
+    pub(crate) fn has_body(&self) -> bool {
+        self.body.is_some() || self.body_base64.is_some()
+    }
+}
+
 /// What came of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ChangeView {
@@ -317,7 +324,7 @@ pub struct PurgeRequest {
     #[serde(default)]
     #[schema(pattern = "^[0-9a-fA-F]{8,64}$")]
     pub id: Option<String>,
-    /// Which records; or `id`.
+    /// Which records; or `id`. Callers write labels and choose keys, so that `label` and `find` stand beside `scope` only.
     #[serde(default, deserialize_with = "object")]
     pub filter: Option<Filter>,
     /// A completed key is free at once, so that a retry runs again. Said out loud.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use hapax_core::limits::NOTE_WORD_BYTES_MAX;
 
@@ -212,10 +212,13 @@ pub struct TailArgs {
 
 /// The flags of `hapax keys resolve`.
 #[derive(Debug, Args)]
-#[command(override_usage = "hapax keys resolve KEY --happened --reason TEXT [OPTIONS]")]
+#[command(override_usage = "hapax keys resolve ID --happened --reason TEXT [OPTIONS]", disable_help_flag = true)]
 pub struct ResolveArgs {
-    /// A key, an id (or its first 8 digits), a request id, a label
-    #[arg(value_name = "KEY")]
+    /// Print help: as everywhere, and left out of it for the sake of its length.
+    #[arg(short, long, action = ArgAction::Help, hide = true)]
+    help: Option<bool>,
+    /// An id (or its first 8 digits); with --scope a key or a label
+    #[arg(value_name = "ID")]
     pub key: String,
     /// What is said.
     #[command(flatten)]
@@ -232,9 +235,12 @@ pub struct ResolveArgs {
     /// Why; it is kept in the audit log
     #[arg(long, value_name = "TEXT")]
     pub reason: String,
-    /// Whose key it is, where several have it
+    /// Whose key, or label, it is
     #[arg(long, value_name = "SCOPE")]
     pub scope: Option<String>,
+    /// A key is enough: no two callers have the same
+    #[arg(long)]
+    pub keys_unique: bool,
     /// Only if the record is still at this attempt
     #[arg(long, value_name = "NUMBER")]
     pub attempt: Option<u32>,
@@ -301,11 +307,14 @@ pub struct Change {
 
 /// The flags of `hapax keys purge`.
 #[derive(Debug, Args)]
-#[command(override_usage = "hapax keys purge KEY | --state STATE ... --reason TEXT [OPTIONS]")]
+#[command(override_usage = "hapax keys purge ID | --state STATE ... --reason TEXT [OPTIONS]")]
 pub struct PurgeArgs {
-    /// A key, an id (or its first 8 digits); or filters
-    #[arg(value_name = "KEY")]
+    /// An id (or its first 8 digits); with --scope a key; or filters
+    #[arg(value_name = "ID")]
     pub key: Option<String>,
+    /// A key is enough: no two callers have the same
+    #[arg(long, requires = "key")]
+    pub keys_unique: bool,
     /// Which records.
     #[command(flatten)]
     pub which: Which,

@@ -2,11 +2,12 @@
 //!
 //! Whoever asks, and whether a terminal is there or not, the same text means the same record, letter by letter: blanks and
 //! quotation marks count. A key goes before a label. Where several fit, none is chosen: they are named; and so is what could
-//! not be read.
+//! not be read. To look at a record, any of these is enough. To change it, it must be said whose it is ([`bound`]).
 
 use hapax_core::address::{Key, Scope};
 
 use super::failure::Failure;
+use crate::desk::bound::{self, Bond, By};
 use crate::desk::view::{DamagedView, Filter, RecordView};
 use crate::desk::{Desk, DeskError, DeskErrorKind, is_observed, usual_address};
 
@@ -35,6 +36,19 @@ pub(super) enum Among {
     UnfinishedFirst,
     /// Every record.
     All,
+}
+
+/// A command that changes the record it names.
+pub(super) struct ToChange<'a> {
+    /// Its name after `hapax keys`.
+    pub(super) command: &'static str,
+    pub(super) text: &'a str,
+    pub(super) scope: Option<&'a str>,
+    pub(super) among: Among,
+    /// `--keys-unique`.
+    pub(super) keys_unique: bool,
+    /// Whether a body is recorded.
+    pub(super) has_body: bool,
 }
 
 /// How a person names a record.
@@ -73,27 +87,44 @@ pub(super) async fn locate(desk: &impl Desk, text: &str, scope: Option<&str>) ->
 }
 
 /// The one record that is meant, and certainly no other, to change it.
-pub(super) async fn locate_to_change(
-    desk: &impl Desk,
-    text: &str,
-    scope: Option<&str>,
-    among: Among,
-) -> Result<RecordView, Failure> {
-    let named = Named { text, scope };
-    let found = candidates(desk, named, among).await?;
+pub(super) async fn locate_to_change(desk: &impl Desk, change: &ToChange<'_>) -> Result<RecordView, Failure> {
+    let named = Named { text: change.text, scope: change.scope };
+    let found = candidates(desk, named, change.among).await?;
     if found.records.is_empty() {
         return Err(missing(desk, found, named).await?);
     }
-    match one_of(found, named)? {
-        (record, true) => Ok(record),
-        (record, false) => {
-            let id = record.id;
-            let message = format!(
-                "the search stopped before the last record, so others than {id} may fit too; name it by its id, or by --scope"
-            );
-            Err(DeskError::new(DeskErrorKind::Several, message).into())
-        }
+    let (record, is_certain) = one_of(found, named)?;
+    check_bound(change, &record)?;
+    if is_certain {
+        return Ok(record);
     }
+    let id = record.id;
+    let message = format!(
+        "the search stopped before the last record, so others than {id} may fit too; name it by its id, or by --scope"
+    );
+    Err(DeskError::new(DeskErrorKind::Several, message).into())
+}
+
+/// Refuses what a caller may have written, and shows what it has found, with what to type if that is the one.
+fn check_bound(change: &ToChange<'_>, record: &RecordView) -> Result<(), Failure> {
+    let by = match change.text {
+        text if has_id(record, text) => By::Id,
+        text if record.key == text => By::Key,
+        _ => By::Label,
+    };
+    let bond = Bond { scoped: change.scope.is_some(), keys_unique: change.keys_unique, has_body: change.has_body };
+    let Some(why) = bound::unbound(by, bond) else { return Ok(()) };
+    let (shown, command, id) = (described(record), change.command, &record.id);
+    Err(Failure::usage(format!(
+        "one record fits, {shown}, but {why}; if it is the one that you mean, name it by its id: `hapax keys {command} {id}` \
+         and the same flags"
+    )))
+}
+
+/// A record as errors show it.
+fn described(record: &RecordView) -> String {
+    let RecordView { id, state, key, scope, .. } = record;
+    format!("{id} ({state}, key {key:?}, scope {scope})")
 }
 
 /// Whether these may be the first digits of an id.
@@ -293,10 +324,7 @@ fn listed(damaged: &[DamagedView]) -> String {
 }
 
 fn several(records: &[RecordView], damaged: &[&DamagedView], named: Named<'_>) -> DeskError {
-    let readable = records.iter().map(|record| {
-        let RecordView { id, state, key, scope, .. } = record;
-        format!("{id} ({state}, key {key:?}, scope {scope})")
-    });
+    let readable = records.iter().map(described);
     let unreadable = damaged.iter().map(|one| format!("{}, which cannot be read", one.named()));
     let all: Vec<String> = readable.chain(unreadable).take(NAMED_MAX).collect();
     let more = if records.len() + damaged.len() > NAMED_MAX { ", and more" } else { "" };

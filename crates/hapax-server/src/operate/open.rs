@@ -3,6 +3,7 @@
 //! A store is opened only where it is already, and nothing is swept, reaped or probed meanwhile.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::args::{Actor, Place};
 use super::failure::Failure;
@@ -13,6 +14,7 @@ use crate::desk::view::{
     AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StatusView,
 };
 use crate::desk::{Desk, DeskError, DeskErrorKind};
+use crate::run::ceiling::Ceiling;
 use crate::run::store::AnyStore;
 use crate::store_files::unprobed::ProbeCount;
 
@@ -43,11 +45,12 @@ pub(super) async fn desk(place: &Place, environment: Vec<(String, String)>) -> R
     let store = config::load_store(&sources).map_err(Failure::Configuration)?;
     // Without a file that can be read this command does not know what the nodes' routes are.
     let config = config::load(&sources).ok().filter(|config| config.file.is_some());
-    let desk = |store| match &config {
-        None => Direct::new(store),
-        Some(config) => Direct::new(store).with_probes(ProbeCount::of(config)),
-    };
-    open_store(&store).await.map(|store| AnyDesk::Direct(desk(store))).map_err(Failure::Desk)
+    let ceiling = Arc::new(Ceiling::new(&store));
+    let desk = Direct::new(open_store(&store).await?).with_ceiling(ceiling);
+    Ok(AnyDesk::Direct(match &config {
+        None => desk,
+        Some(config) => desk.with_probes(ProbeCount::of(config)),
+    }))
 }
 
 /// What a person shows to a node is not what a node is configured with.

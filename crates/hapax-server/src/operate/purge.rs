@@ -3,10 +3,11 @@
 use super::args::{PurgeArgs, Shape};
 use super::failure::Failure;
 use super::list::Times;
-use super::locate::{Among, locate_to_change};
+use super::locate::{Among, ToChange, locate_to_change};
 use super::open;
 use super::terminal::{agrees, print, print_declined, print_json, someone_is_there};
 use crate::desk::Desk as _;
+use crate::desk::bound::{self, Bond, By};
 use crate::desk::view::{Filter, PurgeRequest, PurgeView};
 
 pub(super) async fn run(args: &PurgeArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
@@ -20,9 +21,20 @@ pub(super) async fn run(args: &PurgeArgs, environment: Vec<(String, String)>) ->
             if which != only_scope {
                 return Err(Failure::usage("name one record (with its --scope), or filters, not both"));
             }
-            Some(locate_to_change(&desk, key, which.scope.as_deref(), Among::All).await?.id)
+            let named = ToChange {
+                command: "purge",
+                text: key,
+                scope: which.scope.as_deref(),
+                among: Among::All,
+                keys_unique: args.keys_unique,
+                has_body: false,
+            };
+            Some(locate_to_change(&desk, &named).await?.id)
         }
-        None => None,
+        None => {
+            check_bound(&which)?;
+            None
+        }
     };
     let filter = id.is_none().then_some(which);
     let reason = args.reason.clone().unwrap_or_else(|| "dry run".to_owned());
@@ -37,6 +49,15 @@ pub(super) async fn run(args: &PurgeArgs, environment: Vec<(String, String)>) ->
     }
     let expect = Some(preview.matched);
     show(args, &desk.purge(&PurgeRequest { expect, ..request }, &who).await?)
+}
+
+/// The desk refuses it as well; here it is said in flags.
+fn check_bound(which: &Filter) -> Result<(), Failure> {
+    let Some(label) = &which.label else { return Ok(()) };
+    let bond = Bond { scoped: which.scope.is_some(), ..Bond::default() };
+    let Some(why) = bound::unbound(By::Label, bond) else { return Ok(()) };
+    let label = label.replace('\'', r"'\''");
+    Err(Failure::usage(format!("{why}; add --scope; `hapax keys list --label '{label}'` shows whose they are")))
 }
 
 fn agreed(args: &PurgeArgs, preview: &PurgeView) -> Result<bool, Failure> {

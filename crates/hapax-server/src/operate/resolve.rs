@@ -9,7 +9,7 @@ use hapax_core::limits::BODY_BYTES_MAX;
 
 use super::args::{ResolveArgs, Shape};
 use super::failure::Failure;
-use super::locate::{Among, is_part_of_id, locate_to_change};
+use super::locate::{Among, ToChange, locate_to_change};
 use super::open;
 use super::terminal::{agrees, print, print_declined, print_json, someone_is_there};
 use crate::desk::Desk as _;
@@ -20,12 +20,16 @@ pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) 
     let request = request(args)?;
     let who = open::who(&args.change.actor, &environment);
     let desk = open::desk(&args.change.place, environment).await?;
-    let seen = locate_to_change(&desk, &args.key, args.scope.as_deref(), Among::UnfinishedFirst).await?;
-    let is_asked = !args.change.yes && someone_is_there();
-    if !is_asked {
-        check_bound(args, &seen)?;
-    }
-    if is_asked && !agrees(&question(&seen, &request))? {
+    let named = ToChange {
+        command: "resolve",
+        text: &args.key,
+        scope: args.scope.as_deref(),
+        among: Among::UnfinishedFirst,
+        keys_unique: args.keys_unique,
+        has_body: request.answer.as_ref().is_some_and(AnswerRequest::has_body),
+    };
+    let seen = locate_to_change(&desk, &named).await?;
+    if !args.change.yes && someone_is_there() && !agrees(&question(&seen, &request))? {
         let standing = ChangeView { changed: false, before: seen.state.clone(), record: seen };
         return print_declined(args.change.output, &standing);
     }
@@ -38,16 +42,6 @@ pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) 
     };
     printed.map_err(|failure| if change.changed { failure.after_a_change() } else { failure })?;
     Ok(0)
-}
-
-/// Any caller may write the same label. Where nobody looks at what was found, it must be said whose record is meant.
-fn check_bound(args: &ResolveArgs, seen: &RecordView) -> Result<(), Failure> {
-    let by_id = is_part_of_id(&args.key) && seen.id.starts_with(&args.key.to_ascii_lowercase());
-    if args.scope.is_some() || seen.key == args.key || by_id {
-        return Ok(());
-    }
-    let why = "any caller may write the same label, and nobody is asked";
-    Err(Failure::usage(format!("{why}; name the record by its id, {}, or add --scope", seen.id)))
 }
 
 /// What is said, of a record that is still to be found.

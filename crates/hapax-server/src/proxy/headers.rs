@@ -75,6 +75,30 @@ pub(super) fn arrive(parts: &mut Parts, sender: &Sender, relied_on: &ReliedOn) -
 /// Meant for us, or only ever set by us.
 static NOT_FORWARDED: [HeaderName; 4] = [HTTP2_SETTINGS, PROXY_AUTHORIZATION, IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_RECORD];
 
+/// What becomes of a field that a client sends, where it is not simply passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It is gone.
+    Removed,
+    /// It is gone, unless a trusted peer sends it.
+    RemovedUnlessTrusted,
+    /// It is ours, or something of ours is added to it.
+    Set,
+    /// It is ours, unless a trusted peer sends it.
+    SetUnlessTrusted,
+}
+
+/// What becomes of a field by [`arrive`], whoever relies on it; `None`: it is there as the client sent it.
+pub(crate) fn fate(name: &HeaderName) -> Option<Fate> {
+    match name.as_str() {
+        _ if is_of_one_connection(name) || NOT_FORWARDED.contains(name) => Some(Fate::Removed),
+        "via" | "forwarded" | "x-forwarded-for" => Some(Fate::Set),
+        "x-forwarded-host" | "x-forwarded-proto" => Some(Fate::SetUnlessTrusted),
+        _ if is_forwarding(name) => Some(Fate::RemovedUnlessTrusted),
+        _ => None,
+    }
+}
+
 /// Which kinds of fields a request has. One walk over a few names is cheaper than a look-up of each that there might be.
 #[derive(Debug, Default)]
 struct Seen {
@@ -322,6 +346,7 @@ mod tests {
     use http::uri::PathAndQuery;
 
     use super::*;
+    use crate::proxy::Peer;
 
     fn lines(headers: &HeaderMap) -> Vec<String> {
         headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect()
@@ -339,6 +364,59 @@ mod tests {
         assert_eq!((asked.path(), asked.to_string().as_str()), ("/", "/?x=1"));
         let whole = origin_form(&Uri::from_static("http://a/b?x=1"));
         assert_eq!((whole.path(), whole.to_string().as_str()), ("/b", "/b?x=1"));
+    }
+
+    /// The value of a field that the configuration relies on, after it has come from that peer.
+    fn arrived(name: &HeaderName, trusted: bool) -> Option<HeaderValue> {
+        let mut parts = http::Request::get("/").header(HOST, "a").body(()).unwrap().into_parts().0;
+        parts.headers.insert(name, HeaderValue::from_static("said"));
+        let peer = Peer { addr: ([127, 0, 0, 1], 1).into(), tls: false };
+        let networks = if trusted { vec!["127.0.0.1".parse().unwrap()] } else { vec![] };
+        let relied_on = Arc::new(ArcSwap::from_pointee(vec![name.clone()]));
+        arrive(&mut parts, &Sender::new(peer, &networks), &relied_on).ok()?;
+        parts.headers.get(name).cloned()
+    }
+
+    #[test]
+    fn the_fate_of_a_field_is_what_becomes_of_it() {
+        let names = [
+            ("connection", Some(Fate::Removed)),
+            ("keep-alive", Some(Fate::Removed)),
+            ("proxy-connection", Some(Fate::Removed)),
+            ("transfer-encoding", Some(Fate::Removed)),
+            ("upgrade", Some(Fate::Removed)),
+            ("te", Some(Fate::Removed)),
+            ("http2-settings", Some(Fate::Removed)),
+            ("proxy-authorization", Some(Fate::Removed)),
+            ("idempotency-attempt", Some(Fate::Removed)),
+            ("idempotency-record", Some(Fate::Removed)),
+            ("forwarded", Some(Fate::Set)),
+            ("x-forwarded-for", Some(Fate::Set)),
+            ("x-forwarded-host", Some(Fate::SetUnlessTrusted)),
+            ("x-forwarded-proto", Some(Fate::SetUnlessTrusted)),
+            ("x-forwarded-user", Some(Fate::RemovedUnlessTrusted)),
+            ("idempotency-key", None),
+            ("idempotency_record", None),
+            ("authorization", None),
+            ("cookie", None),
+            ("x-real-ip", None),
+            ("x_forwarded_for", None),
+            ("x-tenant", None),
+            ("accept-encoding", None),
+            ("traceparent", None),
+        ];
+        for (text, expected) in names {
+            let name = HeaderName::try_from(text).unwrap();
+            assert_eq!(fate(&name), expected, "{name}");
+            let is_said = |trusted| arrived(&name, trusted).is_some_and(|value| value == "said");
+            let (from_anybody, from_trusted) = match expected {
+                None => (true, true),
+                Some(Fate::RemovedUnlessTrusted | Fate::SetUnlessTrusted) => (false, true),
+                Some(Fate::Removed | Fate::Set) => (false, false),
+            };
+            assert_eq!((is_said(false), is_said(true)), (from_anybody, from_trusted), "{name}");
+        }
+        assert_eq!(fate(&VIA), Some(Fate::Set), "ours is added");
     }
 
     #[test]

@@ -6,13 +6,17 @@
 //!
 //! The store is measured beside requests, and a request only looks at what was found last: between two measures it may grow
 //! by what is written in that time. `store.free_disk_min` leaves room for that.
+//!
+//! Whoever says how full the store is has it from here: the metrics, `/v1/status`, and `hapax status` on the store itself. They
+//! count what callers have, without hapax's own.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use hapax::remembered;
 use hapax::sweep::{self, Left, Pace};
-use hapax_core::store::StoreError;
+use hapax_core::store::{ErrorKind, StoreError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -34,17 +38,32 @@ const UNLIMITED_EVERY: Duration = Duration::from_secs(30);
 /// Rows are counted one by one at most so often.
 const COUNT_EVERY: Duration = Duration::from_secs(10);
 
+/// Rows are counted up to so many times the ceiling: beyond it nobody needs to know exactly, and it is not worth the reading.
+const COUNT_FACTOR: u64 = 2;
+
+/// What hapax itself may have the store remember: how addresses are made, and a fence.
+const OWN: [&str; 2] = ["addresses", "fence"];
+
 /// On a small disk, no more than this part of it is left free.
 const FREE_PART: u64 = 10;
 
 /// What was found last, and whether the store has room for new keys.
 #[derive(Debug)]
-pub(super) struct Ceiling {
+pub(crate) struct Ceiling {
     rows_max: Option<u64>,
     bytes_max: Option<u64>,
     free_disk_min: Option<u64>,
     full: ArcSwapOption<String>,
     counted: Mutex<Option<Counted>>,
+}
+
+/// How full the store is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Found {
+    /// What it takes: rows are what callers have, and there are never more, as far as the store itself knows.
+    pub(crate) room: Room,
+    /// Why there is no room for new keys, if so: the cause and what an operator does about it.
+    pub(crate) full: Option<String>,
 }
 
 /// Rows that were counted one by one.
@@ -57,20 +76,20 @@ struct Counted {
 }
 
 impl Ceiling {
+    /// Nothing is limited: for whoever does not know what a node is configured with.
+    pub(crate) fn unlimited() -> Self {
+        let (full, counted) = (ArcSwapOption::empty(), Mutex::new(None));
+        Self { rows_max: None, bytes_max: None, free_disk_min: None, full, counted }
+    }
+
     /// Nothing is known yet: there is room.
-    pub(super) fn new(config: &config::Store) -> Self {
+    pub(crate) fn new(config: &config::Store) -> Self {
         Self {
             rows_max: config.rows_max.map(|rows| rows.get().into()),
             bytes_max: config.bytes_max.map(|bytes| bytes as u64),
             free_disk_min: config.free_disk_min.map(|bytes| bytes as u64),
-            full: ArcSwapOption::empty(),
-            counted: Mutex::new(None),
+            ..Self::unlimited()
         }
-    }
-
-    /// Why there is no room for new keys, if so: the cause and what an operator does about it.
-    pub(super) fn full(&self) -> Option<Arc<String>> {
-        self.full.load_full()
     }
 
     /// Whether there is room, for whoever asks with each request.
@@ -78,41 +97,53 @@ impl Ceiling {
         self.full.load().is_some()
     }
 
-    /// Measures the store, and decides.
-    pub(super) async fn measure(&self, store: &AnyStore) -> Result<(), StoreError> {
+    /// Measures the store, and decides. Requests, metrics and the log follow from it.
+    pub(crate) async fn measure(&self, store: &AnyStore) -> Result<Found, StoreError> {
         let mut room = store.room().await?;
-        if let (Some(most), Some(about)) = (self.rows_max, room.rows) {
-            room.rows = Some(self.rows(store, most, about).await?);
+        if let Some(about) = room.rows {
+            room.rows = Some(self.rows(store, about).await?);
         }
-        self.found(store.name(), &room);
-        Ok(())
+        Ok(self.found(store.name(), room))
     }
 
-    /// How many rows there are: no more than that. What the store says cheaply is enough where it is below the ceiling, and so
-    /// is what was counted last with all that was added since; counting reads an index from end to end.
-    async fn rows(&self, store: &AnyStore, most: u64, about: u64) -> Result<u64, StoreError> {
+    /// The same for whoever only tells: where the store cannot be measured, what was decided last.
+    pub(crate) async fn measure_or_last(&self, store: &AnyStore) -> Found {
+        let last = |_| Found { room: Room::default(), full: self.full.load().as_deref().cloned() };
+        self.measure(store).await.unwrap_or_else(last)
+    }
+
+    /// How many records callers have: no more than that. What the store says cheaply is enough where it is below the ceiling, and
+    /// so is what was counted last with all that was added since; counting reads an index from end to end.
+    async fn rows(&self, store: &AnyStore, about: u64) -> Result<u64, StoreError> {
+        let own = own_count(store).await?;
+        let about = about.saturating_sub(own);
+        let Some(most) = self.rows_max else { return Ok(about) };
         let counted = *self.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let at_most = counted.map_or(about, |counted| counted.rows + about.saturating_sub(counted.about));
         let is_recent = counted.is_some_and(|counted| counted.at.elapsed() < COUNT_EVERY);
         if at_most.min(about) < most || is_recent {
             return Ok(at_most.min(about));
         }
-        let Some(rows) = store.exact_count(most).await? else { return Ok(about) };
+        let enough = most.saturating_mul(COUNT_FACTOR);
+        let Some(rows) = store.exact_count(enough.saturating_add(own)).await? else { return Ok(about) };
+        // Where counting stopped, what the store says cheaply is not too few.
+        let rows = Some(rows.saturating_sub(own)).filter(|rows| *rows < enough).unwrap_or(about);
         let counted = Counted { rows, about, at: Instant::now() };
         *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted);
         Ok(rows)
     }
 
     /// Tells whoever watches, and the log where it changes.
-    fn found(&self, store: &'static str, room: &Room) {
-        let full = self.cause(room);
+    fn found(&self, store: &'static str, room: Room) -> Found {
+        let full = self.cause(&room).map(|cause| format!("new keys are refused, known ones go on: {cause}"));
         metrics::set_room(store, [room.rows, room.bytes, room.disk.map(|disk| disk.free)], full.is_some());
         match (&full, self.is_full()) {
-            (Some(cause), false) => tracing::error!("new keys are refused, known ones go on: {cause}"),
+            (Some(cause), false) => tracing::error!("{cause}"),
             (None, true) => tracing::info!("the store has room again: new keys are admitted"),
             _ => {}
         }
-        self.full.store(full.map(Arc::new));
+        self.full.store(full.clone().map(Arc::new));
+        Found { room, full }
     }
 
     fn cause(&self, room: &Room) -> Option<String> {
@@ -151,9 +182,23 @@ impl Ceiling {
 
 const RAISE: &str = "raise it, or find out with `hapax status` and `hapax keys list` what fills the store";
 
+/// How many records of the store are hapax's own.
+async fn own_count(store: &AnyStore) -> Result<u64, StoreError> {
+    let mut own = 0;
+    for name in OWN {
+        own += match remembered::recall(store, name).await {
+            Ok(recalled) => u64::from(recalled.text.is_some()),
+            // One that cannot be read is there as well.
+            Err(error) if error.kind == ErrorKind::Damaged => 1,
+            Err(error) => return Err(error),
+        };
+    }
+    Ok(own)
+}
+
 /// Measures until the token is cancelled.
 pub(super) async fn watch(ceiling: &Ceiling, store: &AnyStore, ending: &CancellationToken) {
-    let measure = || async { ceiling.measure(store).await.map(|()| Left::default()) };
+    let measure = || async { ceiling.measure(store).await.map(|_| Left::default()) };
     sweep::repeat("room", ceiling.pace(store), ending, measure).await;
 }
 
@@ -204,16 +249,16 @@ mod tests {
             store.rows_max = std::num::NonZeroU32::new(1);
             store.bytes_max = Some(1);
         });
-        ceiling.found("sqlite", &Room::default());
+        ceiling.found("sqlite", Room::default());
         assert!(!ceiling.is_full());
     }
 
     #[test]
     fn it_has_room_again_when_something_has_expired() {
         let ceiling = ceiling(|store| store.rows_max = std::num::NonZeroU32::new(10));
-        ceiling.found("sqlite", &room(10, 0, u64::MAX, u64::MAX));
-        assert!(ceiling.is_full() && ceiling.full().is_some());
-        ceiling.found("sqlite", &room(9, 0, u64::MAX, u64::MAX));
+        assert!(ceiling.found("sqlite", room(10, 0, u64::MAX, u64::MAX)).full.is_some());
+        assert!(ceiling.is_full());
+        ceiling.found("sqlite", room(9, 0, u64::MAX, u64::MAX));
         assert!(!ceiling.is_full());
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Doorkeeper {
     /// 0: no limit.
     client_lookups_per_second: AtomicU32,
     pub(super) active: Active,
-    pub(super) ceiling: Ceiling,
+    pub(super) ceiling: Arc<Ceiling>,
     pub(super) breaker: Breaker,
     pub(super) callers: Arc<Callers>,
     /// Where late truth is noted.
@@ -61,7 +61,7 @@ impl Doorkeeper {
             client_lookups: Rates::new(),
             client_lookups_per_second: AtomicU32::new(lookups(config)),
             active: Active::new(config.keys.active_max),
-            ceiling: Ceiling::new(&config.store),
+            ceiling: Arc::new(Ceiling::new(&config.store)),
             breaker: Breaker::new(config.store.breaker_failures.get(), config.store.breaker_pause),
             callers: Arc::new(Callers::new()),
             store,

@@ -19,7 +19,7 @@
 mod addresses;
 mod background;
 mod banner;
-mod ceiling;
+pub(crate) mod ceiling;
 pub(crate) mod durability;
 mod example;
 mod forward;
@@ -55,7 +55,7 @@ use node::Node;
 use notify::Notify;
 pub use prepare::{Prepared, prepare};
 pub(crate) use settings::routes;
-use signals::{Signal, Signals};
+use signals::{Reloads, Signals};
 
 /// Connections that wait to be accepted; the system may allow fewer. With the usual 128, clients that all come at once (a
 /// load balancer's, after a restart) find the queue full, and Linux resets some of them.
@@ -113,16 +113,22 @@ fn other(error: impl std::fmt::Display) -> StartError {
     StartError::Other(error.to_string())
 }
 
-/// Runs the proxy until it is told to end, with what was prepared for this configuration.
+/// Runs the proxy until it is told to end, with what was prepared for this configuration. Reloads that were asked for since it
+/// was read are made when it serves.
 ///
 /// # Errors
 /// If it cannot start.
-pub async fn proxy(config: Config, prepared: Prepared, sources: Sources) -> Result<Ended, StartError> {
+pub async fn proxy(
+    config: Config,
+    prepared: Prepared,
+    sources: Sources,
+    reloads: Reloads,
+) -> Result<Ended, StartError> {
     let log = &config.log;
     logs::init(node::log_format(log.format), &log.level, log.requests_per_second).map_err(other)?;
     let metrics = admin::metrics::install().map_err(other)?;
     admin::metrics::begin();
-    let mut signals = Signals::install().map_err(other)?;
+    let mut signals = Signals::install(reloads).map_err(other)?;
     let server = &config.server;
     descriptors::divide(
         server.connections_max.get() as usize,
@@ -137,7 +143,7 @@ pub async fn proxy(config: Config, prepared: Prepared, sources: Sources) -> Resu
     let addresses = (listener.local_addr().map_err(other)?, admin_listener.as_ref().and_then(|l| l.local_addr().ok()));
     let node = tokio::select! {
         node = Node::start(config, prepared, sources.pinned()) => node?,
-        () = told_to_end(&mut signals) => {
+        _ = signals.next_end() => {
             tracing::info!("ended before it had started");
             return Ok(Ended::Complete);
         }
@@ -180,11 +186,6 @@ fn next_step(source: &std::io::Error, flag: &str) -> String {
         ErrorKind::AddrNotAvailable => format!("this machine does not have that address; name one it has with {flag}"),
         _ => format!("choose another address with {flag}"),
     }
-}
-
-/// There is nothing to reload yet.
-async fn told_to_end(signals: &mut Signals) {
-    while signals.next().await == Signal::Reload {}
 }
 
 fn bind(address: SocketAddr, flag: &'static str) -> Result<TcpListener, StartError> {

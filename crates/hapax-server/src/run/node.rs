@@ -192,11 +192,9 @@ impl Node {
         let (layer, doorkeeper) = (self.layer.clone(), Arc::clone(&self.doorkeeper));
         let patience = settings::store_patience(&self.config);
         let probes = ProbeCount::of(&self.config);
-        Direct::new(self.store.clone()).with_patience(patience).with_probes(probes).with_own_problems(move || {
+        let desk = Direct::new(self.store.clone()).with_ceiling(Arc::clone(&self.doorkeeper.ceiling));
+        desk.with_patience(patience).with_probes(probes).with_own_problems(move || {
             let mut problems = Vec::new();
-            if let Some(cause) = doorkeeper.ceiling.full() {
-                problems.push(format!("new keys are refused, known ones go on: {cause}"));
-            }
             if doorkeeper.breaker.is_open() {
                 problems.push("the store failed several times, and this node refuses claims; its log says why".to_owned());
             }

@@ -249,7 +249,18 @@ fn an_attempt_that_comes_back_contradicts_a_verdict() {
         let mut two = paused("");
         let before = scrape(&two.second);
         until("the second node has noticed the lapse", SOON, || two.second.metric("hapax_lapsed_total") > 0.5);
-        operator(&["keys", "resolve", "k", verdict, "--reason", "a test", "--yes", "--store", &two.url]);
+        operator(&[
+            "keys",
+            "resolve",
+            "k",
+            "--keys-unique",
+            verdict,
+            "--reason",
+            "a test",
+            "--yes",
+            "--store",
+            &two.url,
+        ]);
         two.ledger.release("k");
         two.first.signal("CONT");
         let _ = two.request.join().unwrap();
@@ -265,7 +276,7 @@ fn an_attempt_that_comes_back_to_a_purged_key_may_run_twice_yet() {
     let mut two = paused("");
     let before = scrape(&two.second);
     until("the second node has noticed the lapse", SOON, || two.second.metric("hapax_lapsed_total") > 0.5);
-    operator(&["keys", "purge", "k", "--reason", "a test", "--yes", "--store", &two.url]);
+    operator(&["keys", "purge", "k", "--keys-unique", "--reason", "a test", "--yes", "--store", &two.url]);
     two.ledger.release("k");
     two.first.signal("CONT");
     let _ = two.request.join().unwrap();

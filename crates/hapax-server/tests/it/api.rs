@@ -37,6 +37,7 @@ on_both_stores! {
     an_unknown_record_is_not_found
     a_purge_frees_a_completed_key_only_where_that_is_said
     a_purge_by_filter_is_counted_first
+    a_purge_by_what_a_caller_wrote_needs_the_scope
     who_did_what_is_written_down
     a_viewer_changes_nothing
 }
@@ -320,6 +321,33 @@ fn a_purge_by_filter_is_counted_first(kept: Kept) {
     assert_eq!(page(&desk.get("/v1/keys?state=completed")).len(), 0);
 }
 
+fn a_purge_by_what_a_caller_wrote_needs_the_scope(kept: Kept) {
+    let desk = start(kept);
+    let id = desk.completed("k-1");
+    // Mallory writes alice's order into a body of her own.
+    let other = request("POST", "/payments").header("Authorization", "Bearer mallory-secret");
+    let other = other.header("Idempotency-Key", "m-1").body("{\"order\":\"o-k-1\"}");
+    assert_eq!(desk.node.send(&other).status, 201);
+    let purge = |filter: &Value, dry_run: bool| {
+        let said = json!({ "filter": filter, "allow_rerun": true, "dry_run": dry_run, "reason": "wrong amount" });
+        desk.post("/v1/keys/purge", &said)
+    };
+    let (label, found) = (json!({ "label": "order=o-k-1" }), json!({ "find": "k-1", "states": ["completed"] }));
+    for filter in [&label, &found] {
+        for dry_run in [true, false] {
+            let refusal = purge(filter, dry_run);
+            assert_eq!((refusal.status, &refusal.json()["kind"]), (400, &json!("invalid")), "{}", refusal.text());
+            let detail = refusal.json()["detail"].as_str().unwrap().to_owned();
+            assert!(detail.contains("name the record by its `id`") && detail.contains("add its `scope`"), "{detail}");
+        }
+    }
+    assert_eq!(page(&desk.get("/v1/keys?state=completed")).len(), 2, "nothing was changed");
+    let scope = desk.get(&format!("/v1/keys/{id}")).json()["scope"].clone();
+    let purged = purge(&json!({ "scope": scope, "label": "order=o-k-1" }), false);
+    assert_eq!((purged.status, &purged.json()["freed"]), (200, &json!(1)), "{}", purged.text());
+    assert_eq!(desk.node.send(&other).header("idempotent-replayed"), Some("true"), "the other caller's stays");
+}
+
 fn who_did_what_is_written_down(kept: Kept) {
     let desk = start(kept);
     let ids = [desk.unknown("k-0"), desk.unknown("k-1")];
@@ -550,7 +578,8 @@ fn node_record(desk: &Desk, key: &str) -> String {
     desk.node.ledger.executions(key)[0].record.clone().expect("the id is sent with the request")
 }
 
-/// The page's own examples, in their order, in one shell; only the address, the record and the file of the token are changed.
+/// The page's own examples, in their order, in one shell; only the address, the record, the scope and the file of the token are
+/// changed.
 #[test]
 fn the_examples_of_the_page_work_as_written() {
     needs_clients!();
@@ -570,6 +599,8 @@ fn the_examples_of_the_page_work_as_written() {
     let script = script.replace("/etc/hapax/admin-token", &token.display().to_string());
     let shown = "93ed900b5c5f44afe0c9366190bb73debdde1a79f9dc772a8a7edc404818d049";
     let script = script.replace(shown, node_record(&desk, "k-lost").as_str());
+    let record = desk.get(&format!("/v1/keys/{}", node_record(&desk, "k-wrong"))).json();
+    let script = script.replace("\"alice\"", &record["scope"].to_string());
     let said = clients::run(Command::new("sh").args(["-c", &script]));
     assert!(said.contains(r#""changed":true"#) && said.contains(r#""freed":1"#), "{said}");
     assert!(said.contains("admin (provider-webhook)"), "{said}");

@@ -374,7 +374,10 @@ fn without_a_probe_one_command_settles_it(kept: Kept) {
     let listed = command(&node, &["keys", "list", "--state", "unknown"]);
     assert!(listed.contains("order-17") && listed.contains("unknown"), "{listed}");
     std::fs::write(node.hapax.dir().join("payment.json"), r#"{"id":"p-17"}"#).unwrap();
-    let resolve = ["keys", "resolve", "order-17", "--happened", "--status", "201", "--body-file", "payment.json"];
+    let shown: serde_json::Value =
+        serde_json::from_str(&command(&node, &["keys", "show", "order-17", "--output", "json"])).unwrap();
+    let id = shown["id"].as_str().unwrap();
+    let resolve = ["keys", "resolve", id, "--happened", "--status", "201", "--body-file", "payment.json"];
     command(&node, &[&resolve[..], &["--reason", "paid, see the bank's report", "--yes"]].concat());
     let retry = node.send(&pay("order-17"));
     assert_eq!((retry.status, retry.is_replay(), retry.text().as_str()), (201, true, r#"{"id":"p-17"}"#));
@@ -411,7 +414,7 @@ fn held(kept: Kept) -> Held {
 
 fn truth_that_comes_after_a_verdict_is_recorded_counted_and_noted(kept: Kept) {
     let Held { mut node, other, first } = held(kept);
-    let said = ["keys", "resolve", "k", "--did-not-happen", "--reason", "so says the bank", "--yes"];
+    let said = ["keys", "resolve", "k", "--keys-unique", "--did-not-happen", "--reason", "so says the bank", "--yes"];
     command(&node, &said);
     node.hapax.signal("CONT");
     node.ledger.release("k");
@@ -427,7 +430,7 @@ fn truth_that_comes_after_a_verdict_is_recorded_counted_and_noted(kept: Kept) {
 
 fn truth_that_comes_after_a_purge_is_counted_and_noted(kept: Kept) {
     let Held { mut node, other: _other, first } = held(kept);
-    command(&node, &["keys", "purge", "k", "--reason", "asked to be forgotten", "--yes"]);
+    command(&node, &["keys", "purge", "k", "--keys-unique", "--reason", "asked to be forgotten", "--yes"]);
     node.hapax.signal("CONT");
     node.ledger.release("k");
     assert_eq!(refused(&first.join().unwrap().unwrap()), (409, "outcome-unknown".into()));
@@ -441,7 +444,10 @@ fn truth_that_comes_after_a_purge_is_counted_and_noted(kept: Kept) {
 fn a_node_that_ends_waits_for_its_late_truth_to_be_noted() {
     hapax_testkit::needs_postgres!();
     let Held { mut node, other, first } = held(Kept::Postgres);
-    command(&node, &["keys", "resolve", "k", "--did-not-happen", "--reason", "so says the bank", "--yes"]);
+    command(
+        &node,
+        &["keys", "resolve", "k", "--keys-unique", "--did-not-happen", "--reason", "so says the bank", "--yes"],
+    );
     // Nothing else writes notes meanwhile.
     drop(other);
     let database = node.database.take().unwrap();

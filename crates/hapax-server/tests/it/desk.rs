@@ -485,7 +485,7 @@ async fn a_wrong_verdict_says_what_frees_its_key_and_what_does_not(rig: Rig) {
     rig.say(&said(&id, "give-up")).await.unwrap();
     let (_, message) = refused(rig.say(&said(&id, "did-not-happen")).await);
     assert!(
-        message.contains("`hapax keys purge KEY --allow-rerun` (without the flag the key stays taken)"),
+        message.contains(&format!("`hapax keys purge {id} --allow-rerun` (without the flag the key stays taken)")),
         "{message}"
     );
     rig.desk.purge(&purge(Some(&id), None), "ana").await.unwrap();

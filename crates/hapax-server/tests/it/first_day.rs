@@ -282,7 +282,7 @@ fn a_store_that_a_flag_names_is_looked_at_beside_a_broken_file() {
         &["keys", "show", "k"],
         &["audit"],
         &["store", "fence", "--show"],
-        &["keys", "purge", "k", "--reason", "x", "--yes"],
+        &["keys", "purge", "k", "--keys-unique", "--reason", "x", "--yes"],
         &reconcile,
     ];
     let outcome = |args: &[&str]| {

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::thread::JoinHandle;
@@ -327,6 +328,47 @@ fn a_process_that_is_told_to_end_while_it_starts_ends() {
     let (_asked, _) = silent.accept().unwrap();
     assert_eq!(hapax.terminate(), Some(0));
     hapax.line_with("ended before it had started");
+}
+
+/// Passes on what either side says, for every connection, in threads of their own.
+fn relay(first: TcpStream, gate: TcpListener, to: SocketAddr) {
+    let pass = |mut from: TcpStream, mut to: TcpStream| {
+        std::thread::spawn(move || drop(std::io::copy(&mut from, &mut to).and_then(|_| to.shutdown(Shutdown::Write))));
+    };
+    let join = move |client: TcpStream| {
+        let server = TcpStream::connect(to).unwrap();
+        pass(client.try_clone().unwrap(), server.try_clone().unwrap());
+        pass(server, client);
+    };
+    std::thread::spawn(move || std::iter::once(first).chain(gate.incoming().map(Result::unwrap)).for_each(join));
+}
+
+/// The signals that wait for the process to be taken.
+fn pending_signals(id: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap();
+    let of = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    ["SigPnd:", "ShdPnd:"].map(|name| u64::from_str_radix(&of(name), 16).unwrap()).iter().sum()
+}
+
+/// Whoever changes the file and sends the signal may not know that the process has only just read it.
+#[test]
+fn a_reload_that_is_asked_for_while_it_starts_is_made_when_it_has_started() {
+    needs_postgres!();
+    let (ledger, database, gate) = (Ledger::start(), Server::shared().fresh_database(), port::listener());
+    let store = database.url_via(gate.local_addr().unwrap());
+    let hapax = builder(&ledger, None).with_store(&store).with_config("").start_unready();
+    let mut node = Node { ledger, hapax, database: None };
+    // It listens by now, has read its file, and waits for the store.
+    let (asked, _) = gate.accept().unwrap();
+    drop(TcpStream::connect(node.hapax.address()).unwrap());
+    node.hapax.write_config("[defaults]\nrequired = false\n");
+    node.hapax.hup();
+    until("it has the signal", AT_ONCE, || pending_signals(node.hapax.id()) == 0);
+    relay(asked, gate, database.address());
+    node.hapax.line_with("\"serving\"");
+    node.hapax.line_with("the configuration was reloaded");
+    assert_eq!(node.send(&unkeyed("{}")).status, 201, "a key is optional now");
+    assert_eq!(node.hapax.metric("hapax_reload_total{result=\"applied\"}"), 1.0);
 }
 
 /// A path in another spelling is also on the default route, which enforces before the other does.

@@ -160,7 +160,10 @@ fn the_walkthrough_of_the_page_settles_a_request_whose_proxy_was_killed(kept: Ke
     node.hapax.restart();
     until("the lease lapses", SOON, || refused(&node.send(&pay(key))) == (409, "outcome-unknown".into()));
 
-    let steps = walkthrough();
+    // The page has an id of its own.
+    let id = json(&node, &["keys", "show", key])["id"].as_str().unwrap().to_owned();
+    let steps: Vec<_> =
+        walkthrough().into_iter().map(|(step, shown)| (step.replace("93ed900b5c5f", &id[..12]), shown)).collect();
     assert!(steps.len() >= 5, "{steps:?}");
     let program = Path::new(env!("CARGO_BIN_EXE_hapax"));
     let paths = [program.parent().unwrap().to_owned(), "/usr/bin".into(), "/bin".into()];
@@ -305,19 +308,20 @@ fn a_verdict_is_what_clients_get(kept: Kept) {
         lose(&node, key);
     }
     let why = ["--reason", "the provider says so"];
-    let told = said(&node, &[&["keys", "resolve", "k-1", "--happened"], &why[..]].concat());
+    let told = said(&node, &[&["keys", "resolve", "k-1", "--keys-unique", "--happened"], &why[..]].concat());
     assert!(
         told.starts_with("completed: k-1 of ") && told.contains("clients get 200 with an empty body from now on; "),
         "{told}"
     );
-    let again = said(&node, &[&["keys", "resolve", "k-1", "--happened"], &why[..]].concat());
+    let again = said(&node, &[&["keys", "resolve", "k-1", "--keys-unique", "--happened"], &why[..]].concat());
     assert!(again.starts_with("unchanged: k-1 of "), "{again}");
     let retry = node.send(&pay("k-1"));
     assert_eq!((retry.status, retry.is_replay(), retry.text().as_str()), (200, true, ""));
 
     std::fs::write(node.hapax.dir().join("answer.bin"), b"\xff\x00paid").unwrap();
     let answer = ["--happened", "--status", "202", "--body-file", "answer.bin", "--content-type", "application/x-paid"];
-    let change = json(&node, &[&["keys", "resolve", "k-2"], &answer[..], &why[..]].concat());
+    let id = json(&node, &["keys", "show", "k-2"])["id"].as_str().unwrap().to_owned();
+    let change = json(&node, &[&["keys", "resolve", &id], &answer[..], &why[..]].concat());
     assert_eq!((change["changed"].as_bool(), change["before"].as_str()), (Some(true), Some("unknown")));
     let retry = node.send(&pay("k-2"));
     assert_eq!((retry.status, retry.header("content-type")), (202, Some("application/x-paid")));
@@ -373,22 +377,14 @@ fn a_record_is_found_alike_with_and_without_a_terminal(kept: Kept) {
             let record = json(&node, &["keys", "show", &key]);
             let (id, scope) = (record["id"].as_str().unwrap(), record["scope"].as_str().unwrap());
             let (text, more) = match by {
-                "key" => (key.clone(), vec![]),
+                "key" => (key.clone(), vec!["--keys-unique"]),
                 "id" => (id.to_owned(), vec![]),
                 "digits" => (id[..8].to_uppercase(), vec![]),
-                "request" => (request_id, vec![]),
-                "label" => (format!("order={order}"), vec![]),
-                "value" => (order, vec![]),
+                // Any caller may write the same label: it must be said whose record is meant.
+                "request" => (request_id, vec!["--scope", scope]),
+                "label" => (format!("order={order}"), vec!["--scope", scope]),
+                "value" => (order, vec!["--scope", scope]),
                 _ => (key.clone(), vec!["--scope", scope]),
-            };
-            // Any caller may write the same label: where nobody is asked, it must be said whose record is meant.
-            let more = match by {
-                "request" | "label" | "value" if !with_terminal => {
-                    let (code, told) = failed(&node, &["keys", "resolve", &text, "--happened", "--reason", "x"]);
-                    assert!(code == 2 && told.contains(&format!("by its id, {id}, or add --scope")), "{told}");
-                    vec!["--scope", scope]
-                }
-                _ => more,
             };
             let (code, told) = if with_terminal {
                 terminal::run(resolve(&text, &more), 80, "y\n")
@@ -486,8 +482,8 @@ fn notes_outlive_their_record_and_are_found_by_what_stands_in_them(kept: Kept) {
     let record = json(&node, &["keys", "show", "k-1"]);
     let (id, scope) = (record["id"].as_str().unwrap(), record["scope"].as_str().unwrap());
     for key in ["k-1", "k-2"] {
-        said(&node, &["keys", "resolve", key, "--happened", "--reason", "paid"]);
-        said(&node, &["keys", "purge", key, "--allow-rerun", "--reason", "not paid after all"]);
+        said(&node, &["keys", "resolve", key, "--keys-unique", "--happened", "--reason", "paid"]);
+        said(&node, &["keys", "purge", key, "--keys-unique", "--allow-rerun", "--reason", "not paid after all"]);
     }
     until("the record is gone", SOON, || hapax(&node, &["keys", "show", "k-1"]).status.code() == Some(3));
     let digits = id[..8].to_uppercase();
@@ -531,13 +527,14 @@ fn who_acts_is_the_user_by_name_or_else_by_number() {
     let by_number = format!("uid {}@", number.trim());
     for (variable, value, expected) in [("USER", "ana", "ana@"), ("LOGNAME", "ben", "ben@"), ("USER", "", &by_number)] {
         lose(&node, expected);
-        let mut command = command(&node, &["keys", "resolve", expected, "--give-up", "--reason", "x"]);
+        let mut command = command(&node, &["keys", "resolve", expected, "--keys-unique", "--give-up", "--reason", "x"]);
         assert!(command.env_remove("USER").env(variable, value).status().unwrap().success());
         let audit = json(&node, &["audit", expected]);
         assert!(audit["notes"][0]["who"].as_str().unwrap().starts_with(expected), "{audit}");
     }
     for name in ["", "  ", &"x".repeat(129)] {
-        let (code, told) = failed(&node, &["keys", "resolve", "k", "--give-up", "--reason", "x", "--as", name]);
+        let (code, told) =
+            failed(&node, &["keys", "resolve", "k", "--keys-unique", "--give-up", "--reason", "x", "--as", name]);
         assert_eq!((code, told.contains("1 to 128 bytes")), (2, true), "{told}");
     }
 }
@@ -546,7 +543,8 @@ fn what_cannot_be_resolved_says_why_with_a_stable_code(kept: Kept) {
     let node = start(kept);
     complete(&node, "done");
     lose(&node, "lost");
-    let resolve = |arguments: &[&str]| failed(&node, &[&["keys", "resolve"], arguments, &["--reason", "x"]].concat());
+    let rest = ["--keys-unique", "--reason", "x"];
+    let resolve = |arguments: &[&str]| failed(&node, &[&["keys", "resolve"], arguments, &rest].concat());
     let (code, told) = resolve(&["done", "--happened"]);
     assert_eq!((code, told.contains("the record is completed: its own attempt recorded the answer 201")), (4, true));
     assert_eq!(resolve(&["missing", "--happened"]).0, 3);
@@ -563,10 +561,10 @@ fn what_cannot_be_resolved_says_why_with_a_stable_code(kept: Kept) {
     assert_eq!(resolve(&["lost"]).0, 2, "a verdict is required");
     assert_eq!(resolve(&["lost", "--happened", "--give-up"]).0, 2, "one verdict");
     assert_eq!(resolve(&["lost", "--did-not-happen", "--status", "200"]).0, 2);
-    assert_eq!(failed(&node, &["keys", "resolve", "lost", "--happened"]).0, 2, "a reason is required");
-    assert_eq!(failed(&node, &["keys", "resolve", "lost", "--happened", "--reason", "  "]).0, 2);
+    assert_eq!(failed(&node, &["keys", "resolve", "lost", "--keys-unique", "--happened"]).0, 2, "a reason is required");
+    assert_eq!(failed(&node, &["keys", "resolve", "lost", "--keys-unique", "--happened", "--reason", "  "]).0, 2);
     let long = "x".repeat(4097);
-    assert_eq!(failed(&node, &["keys", "resolve", "lost", "--happened", "--reason", &long]).0, 2);
+    assert_eq!(failed(&node, &["keys", "resolve", "lost", "--keys-unique", "--happened", "--reason", &long]).0, 2);
 
     node.ledger.hold("running");
     let address = node.hapax.address();
@@ -574,12 +572,12 @@ fn what_cannot_be_resolved_says_why_with_a_stable_code(kept: Kept) {
     node.ledger.wait_until_received("running");
     let (code, told) = resolve(&["running", "--did-not-happen"]);
     assert_eq!((code, told.contains("the record is running, attempt 1 under a lease until")), (4, true), "{told}");
-    let (code, told) = failed(&node, &["keys", "purge", "running", "--reason", "x"]);
+    let (code, told) = failed(&node, &["keys", "purge", "running", "--keys-unique", "--reason", "x"]);
     assert_eq!((code, told.contains("the record is running")), (4, true), "{told}");
     node.ledger.release("running");
     assert_eq!(running.join().unwrap().unwrap().status, 201);
 
-    said(&node, &["keys", "resolve", "lost", "--did-not-happen", "--reason", "x"]);
+    said(&node, &["keys", "resolve", "lost", "--keys-unique", "--did-not-happen", "--reason", "x"]);
     let (code, told) = resolve(&["lost", "--happened"]);
     assert_eq!((code, told.contains("the record is ready: it was resolved as did-not-happen before")), (4, true));
     assert_eq!(node.send(&pay("lost")).status, 201);
@@ -590,12 +588,12 @@ fn what_cannot_be_resolved_says_why_with_a_stable_code(kept: Kept) {
 fn a_given_up_request_is_a_failure_from_then_on(kept: Kept) {
     let node = start(kept);
     lose(&node, "k");
-    said(&node, &["keys", "resolve", "k", "--give-up", "--reason", "nobody knows"]);
+    said(&node, &["keys", "resolve", "k", "--keys-unique", "--give-up", "--reason", "nobody knows"]);
     let retry = node.send(&pay("k"));
     assert_eq!((refused(&retry), retry.is_replay()), ((500, "given-up".into()), true));
     assert_eq!(retry.header("x-should-retry"), Some("false"));
     assert_eq!(node.send(&pay("k")).body, retry.body);
-    let (code, told) = failed(&node, &["keys", "resolve", "k", "--happened", "--reason", "found"]);
+    let (code, told) = failed(&node, &["keys", "resolve", "k", "--keys-unique", "--happened", "--reason", "found"]);
     assert_eq!((code, told.contains("it was resolved as given-up before")), (4, true), "{told}");
     node.ledger.assert_once("k");
 }
@@ -614,7 +612,7 @@ fn a_purge_by_filter_is_counted_first(kept: Kept) {
     assert_eq!(told, "error: 3 records match, and nobody is there to ask; repeat with --yes\n");
     assert_eq!(failed(&node, &[&purge[..], &["--yes"]].concat()).0, 2, "a reason is required");
     assert_eq!(failed(&node, &["keys", "purge", "--reason", "x", "--yes"]).0, 2, "an empty filter is refused");
-    assert_eq!(failed(&node, &["keys", "purge", "k-1", "--state", "completed", "--reason", "x"]).0, 2);
+    assert_eq!(failed(&node, &["keys", "purge", "k-1", "--keys-unique", "--state", "completed", "--reason", "x"]).0, 2);
     assert!(json(&node, &["audit"])["notes"].as_array().unwrap().is_empty(), "nothing was changed");
     let view = json(&node, &[&purge[..], &["--allow-rerun", "--yes", "--reason", "cache bust"]].concat());
     assert_eq!((view["matched"].as_u64(), view["freed"].as_u64()), (Some(3), Some(3)));
@@ -629,10 +627,10 @@ fn a_purged_key_runs_again_only_where_that_was_said(kept: Kept) {
     let node = start(kept);
     complete(&node, "k-1");
     complete(&node, "k-2");
-    said(&node, &["keys", "purge", "k-1", "--reason", "x"]);
+    said(&node, &["keys", "purge", "k-1", "--keys-unique", "--reason", "x"]);
     assert_eq!(refused(&node.send(&pay("k-1"))), (410, "key-expired".into()));
     node.ledger.assert_once("k-1");
-    said(&node, &["keys", "purge", "k-2", "--allow-rerun", "--reason", "x"]);
+    said(&node, &["keys", "purge", "k-2", "--keys-unique", "--allow-rerun", "--reason", "x"]);
     assert_eq!(node.send(&pay("k-2")).status, 201);
     assert_eq!(node.ledger.executions("k-2").len(), 2);
 }
@@ -652,7 +650,7 @@ fn tail_follows_what_is_unfinished_until_it_is_interrupted(kept: Kept) {
     lose(&node, "k-2");
     let seen = next("k-2");
     assert_eq!((seen["key"].as_str(), seen["state"].as_str()), (Some("k-2"), Some("unknown")));
-    said(&node, &["keys", "resolve", "k-1", "--happened", "--reason", "x"]);
+    said(&node, &["keys", "resolve", "k-1", "--keys-unique", "--happened", "--reason", "x"]);
     let ended = std::iter::from_fn(|| Some(next("k-1"))).take(10).find(|record| record["state"] != "unknown");
     assert_eq!(ended.unwrap()["state"], "completed", "how it ended");
     let interrupt = Command::new("kill").args(["-INT", &tail.id().to_string()]).status().unwrap();
@@ -687,8 +685,10 @@ fn a_person_at_a_terminal_is_asked(kept: Kept) {
     plain.env("NO_COLOR", "1");
     let (_, shown) = terminal::run(plain, 80, "");
     assert!(shown.starts_with("healthy\n"), "{shown:?}");
-    let resolve =
-        command(&node, &["keys", "resolve", &format!("long-{}", "x".repeat(200)), "--give-up", "--reason", "x"]);
+    let resolve = command(
+        &node,
+        &["keys", "resolve", &format!("long-{}", "x".repeat(200)), "--keys-unique", "--give-up", "--reason", "x"],
+    );
     let (code, shown) = terminal::run(resolve, 80, "no\n");
     assert_eq!((code, shown.contains("Record it as give-up?")), (Some(1), true), "{shown}");
     assert_eq!(records(&json(&node, &["keys", "list", "--state", "unknown"])).len(), 1, "nothing was changed");
@@ -698,7 +698,7 @@ fn who_says_no_ends_the_command_with_1_and_a_program_gets_json(kept: Kept) {
     let node = start(kept);
     complete(&node, "k-1");
     lose(&node, "k-2");
-    let resolve = ["keys", "resolve", "k-2", "--happened", "--reason", "x", "--output", "json"];
+    let resolve = ["keys", "resolve", "k-2", "--keys-unique", "--happened", "--reason", "x", "--output", "json"];
     let purge = ["keys", "purge", "--state", "completed", "--reason", "x", "--output", "json"];
     // An end of the input is no yes either.
     for typed in ["n\n", "\n", "\u{4}"] {
@@ -764,7 +764,7 @@ fn control_characters_reach_no_terminal() {
     let answer = node.send(&sent);
     node.ledger.next("lost", Behaviour::Drop);
     node.send(&pay("lost").header("X-Tenant", "tenant"));
-    said(&node, &["keys", "resolve", "lost", "--happened", "--reason", "see \u{1b}[2J\u{202e}this"]);
+    said(&node, &["keys", "resolve", "lost", "--keys-unique", "--happened", "--reason", "see \u{1b}[2J\u{202e}this"]);
     for form in ["text", "json", "csv"] {
         for list in [&["audit"][..], &["keys", "list"]] {
             let shown = said(&node, &[list, &["--output", form]].concat());
@@ -877,20 +877,20 @@ fn every_command_works_through_a_node(kept: Kept) {
     assert_eq!((code, records(&serde_json::from_str(&shown).unwrap()).len()), (0, 2), "{told}");
     let (code, shown, _) = by_name(&["keys", "show", "k-2", "--body"]);
     assert!(code == 0 && shown.contains("\"method\":\"POST\""), "{shown}");
-    let resolve = ["keys", "resolve", "k-1", "--happened", "--status", "201", "--reason", "x"];
+    let resolve = ["keys", "resolve", "k-1", "--keys-unique", "--happened", "--status", "201", "--reason", "x"];
     let (code, _, told) = viewing(&resolve);
     assert_eq!(code, 5, "{told}");
-    let (code, _, told) = viewing(&["keys", "purge", "k-2", "--allow-rerun", "--reason", "x"]);
+    let (code, _, told) = viewing(&["keys", "purge", "k-2", "--keys-unique", "--allow-rerun", "--reason", "x"]);
     assert_eq!(code, 5, "{told}");
     let (code, shown, told) = by_name(&resolve);
     assert!(code == 0 && shown.starts_with("completed: k-1 of "), "{shown}{told}");
     let (code, shown, _) = by_name(&resolve);
     assert!(code == 0 && shown.starts_with("unchanged: "), "{shown}");
-    let (code, _, told) = by_name(&["keys", "resolve", "k-1", "--give-up", "--reason", "x"]);
+    let (code, _, told) = by_name(&["keys", "resolve", "k-1", "--keys-unique", "--give-up", "--reason", "x"]);
     assert!(code == 4 && told.contains("it was resolved as happened before"), "{told}");
     assert_eq!(by_name(&["keys", "resolve", "missing", "--give-up", "--reason", "x"]).0, 3);
     assert_eq!(by_name(&["keys", "list", "--after", "AAAA"]).0, 2);
-    let (code, shown, told) = by_name(&["keys", "purge", "k-2", "--allow-rerun", "--reason", "x"]);
+    let (code, shown, told) = by_name(&["keys", "purge", "k-2", "--keys-unique", "--allow-rerun", "--reason", "x"]);
     assert!(code == 0 && shown.starts_with("1 matched: 1 freed"), "{shown}{told}");
     let (code, shown, _) = by_name(&["audit", "--output", "json"]);
     let audit: Value = serde_json::from_str(&shown).unwrap();

@@ -69,7 +69,7 @@ async fn a_store_inside_an_applications_file_is_operated_like_any_other() {
 
     assert!(with(&["status"]).contains("unknown   1"), "{}", with(&["status"]));
     assert!(with(&["keys", "list"]).contains("k-1"));
-    with(&["keys", "resolve", "k-1", "--happened", "--reason", "paid, says the provider"]);
+    with(&["keys", "resolve", "k-1", "--keys-unique", "--happened", "--reason", "paid, says the provider"]);
     let settled = store.get(&address("k-1")).await.unwrap().stored.unwrap().record.state;
     assert_eq!(settled, State::Completed, "the application sees it");
     assert!(with(&["audit"]).contains("paid, says the provider"));

@@ -157,20 +157,71 @@ fn a_full_store_refuses_new_keys_and_known_ones_go_on(kept: Kept) {
     let status = node.hapax.ask_admin("/v1/status").json();
     assert_eq!(status["healthy"], false, "{status}");
     assert!(status["problems"].to_string().contains("`store.bytes_max`"), "{status}");
+    let (code, direct) = status_of_store(&node);
+    assert!(code == Some(1) && direct["problems"].to_string().contains("`store.bytes_max`"), "{direct}");
     assert!(node.hapax.metric("hapax_store_full") > 0.5);
 }
 
-/// Says of that key that it did not happen.
-fn resolve(node: &Node, key: &str) {
+/// What `hapax status` says of the node's store, with the file of the node: its exit code, and the document.
+fn status_of_store(node: &Node) -> (Option<i32>, Value) {
+    let output = command(node, &["status", "--output", "json"]).output().unwrap();
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+/// `hapax` with those arguments on the node's store, where the node's file is.
+fn command(node: &Node, arguments: &[&str]) -> Command {
     let store = match &node.database {
         Some(database) => database.url(),
         None => format!("sqlite:{}", node.hapax.dir().join("hapax.db").display()),
     };
     let mut command = Command::new(env!("CARGO_BIN_EXE_hapax"));
-    command.current_dir(node.hapax.dir()).env_clear();
-    command.args(["keys", "resolve", key, "--did-not-happen", "--reason", "looked", "--yes", "--store", &store]);
-    let done = command.output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    command.current_dir(node.hapax.dir()).env_clear().args(arguments).args(["--store", &store]);
+    command
+}
+
+/// Says of that key that it did not happen.
+fn resolve(node: &Node, key: &str) {
+    let said = ["keys", "resolve", key, "--keys-unique", "--did-not-happen", "--reason", "looked", "--yes"];
+    let output = command(node, &said).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// However it is asked, the store holds as many records, and new keys are refused or not.
+#[test]
+fn a_full_store_says_the_same_of_itself_wherever_it_is_asked() {
+    let mut node = start_with(Kept::Sqlite, |builder| builder);
+    for number in 0..60 {
+        assert_eq!(node.send(&by("alice", &format!("k-{number}"))).status, 201);
+    }
+    let (code, roomy) = status_of_store(&node);
+    assert_eq!((code, roomy["counts"]["about_all"].as_u64()), (Some(0), Some(60)), "{roomy}");
+    // Below what there is, within twice of what there is, and far below.
+    for most in [60, 45, 20, 1] {
+        node.hapax.write_config(&format!("[store]\nrows_max = {most}\n"));
+        node.hapax.restart();
+        assert_eq!(refused(&node.send(&by("alice", "new"))), (503, "store-full".into()));
+        let through = node.hapax.ask_admin("/v1/status").json();
+        let (code, direct) = status_of_store(&node);
+        let cause = format!("the store holds 60 records, and `store.rows_max` is {most}; ");
+        for status in [&through, &direct] {
+            assert_eq!((status["healthy"].as_bool(), status["counts"]["about_all"].as_u64()), (Some(false), Some(60)));
+            assert!(status["problems"][0].as_str().is_some_and(|problem| problem.contains(&cause)), "{status}");
+        }
+        assert_eq!((code, &direct["problems"]), (Some(1), &through["problems"]));
+        assert_eq!(
+            (node.hapax.metric("hapax_store_rows{store=\"sqlite\"}"), node.hapax.metric("hapax_store_full")),
+            (60.0, 1.0)
+        );
+    }
+    node.hapax.write_config("[store]\nrows_max = 61\n");
+    node.hapax.restart();
+    let through = node.hapax.ask_admin("/v1/status").json();
+    assert_eq!((status_of_store(&node).0, through["healthy"].as_bool()), (Some(0), Some(true)), "hapax's own are none");
+    // Whatever else is wrong with the file, its limits are known.
+    node.hapax.write_config("[store]\nrows_max = 20\n[defaults]\nretenton = \"1h\"\n");
+    assert_eq!(status_of_store(&node).0, Some(1));
+    node.hapax.write_config("[store]\nrows_max = \"many\"\n");
+    assert_eq!(status_of_store(&node).0, Some(0), "a limit that is none");
 }
 
 /// Three keys that run, or of which nobody knows: the fourth has to wait, on every node and after a restart.

@@ -163,7 +163,7 @@ pub(super) async fn resolve<D: Desk, B: Body<Data = Bytes>>(to: To<'_, D>, body:
     operation_id = "purgeKeys",
     request_body(
         content = PurgeRequest,
-        example = json!({ "filter": { "states": ["completed"], "label": "order=4712" }, "dry_run": true, "reason": "wrong" })
+        example = json!({ "filter": { "states": ["completed"], "scope": "alice", "label": "order=4712" }, "dry_run": true, "reason": "wrong" })
     ),
     responses((status = 200, body = PurgeView, description = "What was taken away."))
 )]

@@ -134,8 +134,8 @@ fn scopes_that_cannot_be_made_are_refused() {
         "hapax.toml:1: `scope` names 9 kinds, above the limit of 8; remove some"
     );
     assert_eq!(
-        refused(&setup, "scope = \"ask\"\n[ask]\nurl = \"http://127.0.0.1:9/\"\npass_headers = [\"connection\"]\n"),
-        "hapax.toml:4: `ask.pass_headers`: the header `connection` cannot be passed on by `ask`: it belongs to the request \
+        refused(&setup, "scope = \"ask\"\n[ask]\nurl = \"http://127.0.0.1:9/\"\npass_headers = [\"host\"]\n"),
+        "hapax.toml:4: `ask.pass_headers`: the header `host` cannot be passed on by `ask`: it belongs to the request \
          itself; remove it"
     );
 }

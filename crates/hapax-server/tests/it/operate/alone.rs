@@ -30,16 +30,17 @@ fn killed(kept: Kept, config: &str) -> Node {
 
 fn with_no_node_running_a_lease_that_ended_is_noticed_by_whoever_resolves(kept: Kept) {
     let node = killed(kept, "[defaults]\nlease = \"2s\"\n");
-    let resolve = ["keys", "resolve", "k", "--happened", "--status", "201", "--reason", "paid"];
+    let resolve = ["keys", "resolve", "k", "--keys-unique", "--happened", "--status", "201", "--reason", "paid"];
     let (code, told) = failed(&node, &resolve);
     assert_eq!((code, told.contains("attempt 1 under a lease until")), (4, true), "{told}");
-    let purge = ["keys", "purge", "k", "--reason", "x"];
+    let purge = ["keys", "purge", "k", "--keys-unique", "--reason", "x"];
     until("the lease ends", SOON, || text(&hapax(&node, &purge).stderr).contains("and no node has noticed"));
     let shown = said(&node, &["keys", "show", "k"]);
     assert!(shown.contains("\nremark          lease ended 20") && shown.contains("; no node has noticed\n"), "{shown}");
     assert!(said(&node, &["keys", "list"]).contains("lease ended 20"));
     assert!(said(&node, &["status"]).contains("\nrunning   1, 1 of them past its lease\n"));
-    let (code, told) = failed(&node, &["keys", "resolve", "k", "--happened", "--attempt", "2", "--reason", "x"]);
+    let (code, told) =
+        failed(&node, &["keys", "resolve", "k", "--keys-unique", "--happened", "--attempt", "2", "--reason", "x"]);
     assert_eq!((code, told.contains("attempt 2 was meant")), (4, true), "{told}");
     assert!(json(&node, &["audit"])["notes"].as_array().unwrap().is_empty(), "nothing was changed");
     let told = said(&node, &resolve);
@@ -69,7 +70,7 @@ fn where_the_configuration_is_broken_a_node_can_be_asked() {
 #[test]
 fn what_its_policy_runs_again_is_left_to_it() {
     let node = killed(Kept::Sqlite, "[defaults]\nlease = \"1s\"\non_lapse = \"rerun\"\n");
-    let resolve = ["keys", "resolve", "k", "--happened", "--reason", "x"];
+    let resolve = ["keys", "resolve", "k", "--keys-unique", "--happened", "--reason", "x"];
     until("the lease ends", SOON, || text(&hapax(&node, &resolve).stderr).contains("goes on with it"));
     assert_eq!(json(&node, &["keys", "show", "k"])["state"].as_str(), Some("running"));
 }
@@ -89,12 +90,12 @@ fn an_output_that_cannot_be_written_is_said_to_be_and_so_is_the_change(kept: Kep
         assert!(code == Some(1) && told.starts_with("error: the output cannot be written: "), "{code:?} {told}");
         assert!(!told.contains(made), "{told}");
     }
-    let resolve = ["keys", "resolve", "k-1", "--happened", "--reason", "x"];
+    let resolve = ["keys", "resolve", "k-1", "--keys-unique", "--happened", "--reason", "x"];
     let (code, told) = full(&resolve);
     assert!(code == Some(1) && told.contains(made), "{code:?} {told}");
     let (code, told) = full(&resolve);
     assert!(code == Some(1) && !told.contains(made), "the second time changed nothing: {told}");
-    let (code, told) = full(&["keys", "purge", "k-2", "--reason", "x", "--output", "json"]);
+    let (code, told) = full(&["keys", "purge", "k-2", "--keys-unique", "--reason", "x", "--output", "json"]);
     assert!(code == Some(1) && told.contains(made), "{code:?} {told}");
     let (code, told) = full(&["keys", "purge", "--state", "completed", "--dry-run"]);
     assert!(code == Some(1) && !told.contains(made), "{code:?} {told}");
@@ -160,7 +161,7 @@ fn whoever_only_looks_migrates_nothing(kept: Kept) {
     assert!(old != current && old.ends_with('2'), "{old}");
     assert!(said(&node, &["status"]).contains("unknown   1"), "{old}");
     assert_eq!(super::records(&json(&node, &["keys", "list", "--state", "unknown"])).len(), 1);
-    said(&node, &["keys", "resolve", "k-1", "--happened", "--reason", "x"]);
+    said(&node, &["keys", "resolve", "k-1", "--keys-unique", "--happened", "--reason", "x"]);
     assert_eq!(json(&node, &["audit"])["notes"].as_array().unwrap().len(), 1);
     std::fs::write(node.hapax.dir().join("p.csv"), "key\nk-1\nk-2\n").unwrap();
     said(&node, &["reconcile", "--ledger", "p.csv", "--match", "key=key"]);

@@ -3,11 +3,12 @@
 use hapax_testkit::wait::until;
 
 use super::node::{self, Kept, Node, on_both_stores, pay, refused, start, start_with};
-use super::{LABELS, SOON, failed, json, lose, lose_order, records, said};
+use super::{LABELS, SOON, command as command_of, failed, json, lose, lose_order, records, said, terminal};
 
 on_both_stores! {
     a_text_is_taken_letter_by_letter
     a_key_goes_before_a_label
+    what_a_caller_wrote_changes_nothing_by_itself
     what_is_enforced_goes_before_what_was_only_observed
     the_log_leads_from_any_refusal_to_its_record
     what_cannot_be_read_is_named_and_can_be_deleted_as_the_runbook_says
@@ -40,7 +41,7 @@ fn a_text_is_taken_letter_by_letter(kept: Kept) {
     node.ledger.next("*", hapax_testkit::ledger::Behaviour::Drop);
     assert_eq!(node.send(&pay("\" lead\"")).status, 504);
     assert_eq!(json(&node, &["keys", "show", "\" lead\""])["key"].as_str(), Some(" lead"));
-    said(&node, &[&["keys", "resolve", " lead"], &happened[..]].concat());
+    said(&node, &[&["keys", "resolve", " lead", "--keys-unique"], &happened[..]].concat());
     assert_eq!(state(&node, plain["id"].as_str().unwrap()), "unknown", "another key");
     assert_eq!(json(&node, &["audit", " lead"])["notes"].as_array().unwrap().len(), 1);
     assert_eq!(json(&node, &["keys", "show", " lead", "--scope", scope])["state"].as_str(), Some("completed"));
@@ -72,6 +73,54 @@ fn a_key_goes_before_a_label(kept: Kept) {
     assert_eq!(records(&json(&node, &["keys", "list", "--state", "unknown"])).len(), 1, "the other was not touched");
 }
 
+fn what_a_caller_wrote_changes_nothing_by_itself(kept: Kept) {
+    let node = start_with(kept, |builder| builder.with_config(LABELS));
+    lose_order(&node, "k-1", "o-1");
+    let record = json(&node, &["keys", "show", "k-1"]);
+    let (id, scope) = (record["id"].as_str().unwrap(), record["scope"].as_str().unwrap());
+    let resolve = ["--happened", "--reason", "x", "--yes"];
+    let purge = ["--allow-rerun", "--reason", "x", "--yes"];
+    for (text, why) in [
+        ("k-1", "another caller may have used the same key"),
+        ("o-1", "any caller may write the same label"),
+        ("order=o-1", "any caller may write the same label"),
+    ] {
+        for (command, flags) in [("resolve", &resolve[..]), ("purge", &purge), ("purge", &["--dry-run"])] {
+            let arguments = [&["keys", command, text], flags].concat();
+            let (code, told) = failed(&node, &arguments);
+            assert_eq!(code, 2, "{arguments:?}: {told}");
+            assert!(told.contains(why), "{told}");
+            assert!(told.contains(&format!("{id} (unknown, key \"k-1\", scope {scope})")), "it is shown: {told}");
+            assert!(told.contains(&format!("`hapax keys {command} {id}`")), "and what to type: {told}");
+            // Somebody at a terminal is told the same, and not asked.
+            let (asked, shown) = terminal::run(command_of(&node, &arguments), 80, "y\n");
+            assert!(asked == Some(2) && shown.contains(why) && !shown.contains("[y/N]"), "{asked:?} {shown}");
+        }
+    }
+    let by_label = ["keys", "purge", "--label", "order=o-1"];
+    for flags in [&purge[..], &["--dry-run"], &["--state", "unknown", "--reason", "x", "--yes"]] {
+        let (code, told) = failed(&node, &[&by_label, flags].concat());
+        assert_eq!(code, 2, "{told}");
+        assert!(told.contains("any caller may write the same label; add --scope"), "{told}");
+        assert!(told.contains("`hapax keys list --label 'order=o-1'`"), "{told}");
+    }
+    assert_eq!(state(&node, id), "unknown");
+    assert!(json(&node, &["audit"])["notes"].as_array().unwrap().is_empty(), "nothing was changed");
+    // Said out loud, a key is enough, but for a body, which is one caller's; a label never is.
+    std::fs::write(node.hapax.dir().join("body.json"), "{}").unwrap();
+    let unique = ["keys", "resolve", "k-1", "--keys-unique", "--happened", "--reason", "x"];
+    let (code, told) = failed(&node, &[&unique[..], &["--body-file", "body.json"]].concat());
+    assert_eq!((code, told.contains("a body is recorded for one caller only")), (2, true), "{told}");
+    assert_eq!(failed(&node, &["keys", "resolve", "o-1", "--keys-unique", "--give-up", "--reason", "x"]).0, 2);
+    assert_eq!(failed(&node, &["keys", "purge", "o-1", "--keys-unique", "--reason", "x"]).0, 2);
+    said(&node, &unique);
+    assert_eq!(state(&node, id), "completed");
+    said(&node, &["keys", "purge", "k-1", "--keys-unique", "--reason", "x"]);
+    assert_eq!(state(&node, id), "expired");
+    let (code, told) = failed(&node, &["keys", "purge", "--state", "dead", "--keys-unique", "--dry-run"]);
+    assert_eq!(code, 2, "it is about a key: {told}");
+}
+
 fn what_is_enforced_goes_before_what_was_only_observed(kept: Kept) {
     let mut node = start_with(kept, |builder| builder.with_config("mode = \"observe\"\n"));
     assert_eq!(node.send(&pay("k")).status, 201);
@@ -83,8 +132,8 @@ fn what_is_enforced_goes_before_what_was_only_observed(kept: Kept) {
     lose(&node, "k");
     let shown = json(&node, &["keys", "show", "k"]);
     assert_eq!((shown["space"].as_str(), shown["state"].as_str()), (Some("http"), Some("unknown")));
-    said(&node, &["keys", "resolve", "k", "--happened", "--reason", "x"]);
-    said(&node, &["keys", "purge", "k", "--reason", "x"]);
+    said(&node, &["keys", "resolve", "k", "--keys-unique", "--happened", "--reason", "x"]);
+    said(&node, &["keys", "purge", "k", "--keys-unique", "--reason", "x"]);
     assert_eq!(state(&node, shown["id"].as_str().unwrap()), "expired");
 }
 
@@ -135,7 +184,7 @@ fn what_cannot_be_read_is_named_and_can_be_deleted_as_the_runbook_says(kept: Kep
     let node = start(kept);
     lose(&node, "k-1");
     lose(&node, "k-2");
-    said(&node, &["keys", "resolve", "k-1", "--did-not-happen", "--reason", "x"]);
+    said(&node, &["keys", "resolve", "k-1", "--keys-unique", "--did-not-happen", "--reason", "x"]);
     let record = json(&node, &["keys", "show", "k-1"]);
     let (id, scope) = (record["id"].as_str().unwrap(), record["scope"].as_str().unwrap());
     by_hand(
