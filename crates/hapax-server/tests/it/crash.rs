@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use hapax_testkit::crash::{ALL, Case, LEASE, Store, Timing, Verdict, named};
+use hapax_testkit::crash::{ALL, Case, LATE, LEASE, Store, Timing, Verdict, named};
 use hapax_testkit::needs_postgres;
 use hapax_testkit::postgres::Server;
 
@@ -49,7 +49,9 @@ fn a_route_that_runs_again_after_a_lapse_is_seen_to_run_twice() {
 
 #[test]
 fn a_verdict_that_comes_before_the_upstream_is_done_is_seen_to_run_twice() {
-    let case = Case { settle_after: LEASE, ..case("request-sent", &Store::Sqlite, Timing::plain_late()) };
+    // So late that a machine under load has come to its verdict before.
+    let timing = Timing::plain_late(8 * LEASE);
+    let case = Case { settle_after: LEASE, ..case("request-sent", &Store::Sqlite, timing) };
     let verdict = run(&case);
     assert_eq!((verdict.reached, verdict.double_executions.len()), (true, 1), "{verdict:?}");
 }
@@ -81,7 +83,7 @@ fn pass_at_every_point(store: &Store) {
 }
 
 fn pass_with_a_late_upstream(store: &Store) {
-    let late = |point: &&str| case(point, store, Timing::plain_late());
+    let late = |point: &&str| case(point, store, Timing::plain_late(LATE));
     pass(&WITH_A_LATE_UPSTREAM.iter().map(late).collect::<Vec<_>>());
 }
 

@@ -107,9 +107,8 @@ impl Case {
     /// say that it did not happen, the time until that is believed and the run that follows. Where a node died while it
     /// probed, the time until another one takes it for dead.
     fn limit(&self) -> Duration {
-        let late = if self.timing.late { LATE } else { Duration::ZERO };
         let probing = if self.point.name == "probe" { PROBE_AGAIN } else { Duration::ZERO };
-        LEASE + 2 * SWEEP + self.settle_after + late + probing + SLACK
+        LEASE + 2 * SWEEP + self.settle_after + self.timing.late + probing + SLACK
     }
 }
 
@@ -128,10 +127,11 @@ impl<'a> Run<'a> {
         let ledger = Ledger::start();
         let answer = Behaviour::LargeBody(ANSWER_BYTES);
         ledger.on(LOOK_UP, Behaviour::LookUp(Box::new(answer.clone())));
-        ledger.on(
-            PAYMENTS,
-            if case.timing.late { Behaviour::Late(LATE, Box::new(answer.clone())) } else { answer.clone() },
-        );
+        let payment = match case.timing.late {
+            Duration::ZERO => answer.clone(),
+            late => Behaviour::Late(late, Box::new(answer.clone())),
+        };
+        ledger.on(PAYMENTS, payment);
         ledger.on(SHORT_LIVED, answer);
         let mut builder = Hapax::builder(program).with_upstream(&ledger.url()).with_config(&config(case));
         if let Store::Postgres(database) = &case.store {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::LATE;
 use super::point::MIDDLE;
 
 /// The most clients at one time; each has a key of its own.
@@ -24,8 +25,8 @@ pub struct Timing {
     pub kill_after: Duration,
     /// How long nobody listens.
     pub down: Duration,
-    /// Whether the upstream goes on working after the proxy has died.
-    pub late: bool,
+    /// How long the upstream goes on working after the proxy has died.
+    pub late: Duration,
     /// Where the process before was killed, for points that only a process after a crash gets to.
     pub(super) before: &'static str,
     /// Seed and most milliseconds of the delays at every point.
@@ -36,12 +37,12 @@ impl Timing {
     /// One client, killed as soon as the point is reached.
     pub fn plain() -> Timing {
         let (kill_after, down) = (Duration::ZERO, Duration::ZERO);
-        Timing { keys: 1, hit: 1, kill_after, down, late: false, before: "request-sent", delay: None }
+        Timing { keys: 1, hit: 1, kill_after, down, late: Duration::ZERO, before: "request-sent", delay: None }
     }
 
-    /// The same with an upstream that goes on working for [`LATE`](super::LATE).
-    pub fn plain_late() -> Timing {
-        Timing { late: true, ..Timing::plain() }
+    /// The same with an upstream that goes on working for so long.
+    pub fn plain_late(late: Duration) -> Timing {
+        Timing { late, ..Timing::plain() }
     }
 
     /// What this seed stands for.
@@ -53,7 +54,7 @@ impl Timing {
             hit: 1 + dice.below(keys),
             kill_after: Duration::from_millis(dice.below(KILL_AFTER_MS_MAX + 1)),
             down: Duration::from_millis(dice.below(DOWN_MS_MAX + 1)),
-            late: dice.below(3) == 0,
+            late: if dice.below(3) == 0 { LATE } else { Duration::ZERO },
             before: MIDDLE[dice.below(MIDDLE.len() as u64) as usize],
             delay: (dice.below(2) == 0).then(|| (dice.next(), DELAY_MS_MAX)),
         }
@@ -94,7 +95,7 @@ mod tests {
             assert!(all.iter().any(|timing| timing.keys as u64 == keys && timing.hit == keys));
         }
         assert!(all.iter().all(|timing| (1..=timing.keys as u64).contains(&timing.hit)));
-        assert!(all.iter().any(|timing| timing.late) && all.iter().any(|timing| !timing.late));
+        assert!([LATE, Duration::ZERO].iter().all(|late| all.iter().any(|timing| timing.late == *late)));
         assert!(MIDDLE.iter().all(|name| all.iter().any(|timing| timing.before == *name)));
     }
 }
