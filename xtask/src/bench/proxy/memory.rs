@@ -1,5 +1,6 @@
 //! Memory: its growth over many requests, and its size with many idle connections.
 
+use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -80,9 +81,11 @@ pub(super) fn idle(args: &Args, subject: &Subject) -> Idle {
     let get = request("GET", "/charges");
     let before_bytes = subject.rss_bytes();
     let progress = bar("memory with idle connections", args.idle as u32);
+    // From several addresses: one client may not have all connections.
+    let from = |number: usize| Ipv4Addr::new(127, 0, 0, 1 + (number % 4) as u8).into();
     let mut open: Vec<Conn> = (0..args.idle)
-        .map(|_| {
-            let mut conn = Conn::open(subject.address());
+        .map(|number| {
+            let mut conn = Conn::open_from(from(number), subject.address());
             assert_eq!(conn.send(&get).status, 200);
             progress.inc(1);
             conn
