@@ -292,6 +292,20 @@ fn streams(
     crowd(from, to, connections, &bytes)
 }
 
+/// Addresses enough for all of 20 requests at a time, those included that are left to clients with few.
+const STRANGERS: [IpAddr; 4] = [STRANGER, OTHER, attack::loopback(4), attack::loopback(5)];
+
+/// All room is taken by streams of strangers, 15 from each address; somebody else gets in all the same.
+fn streams_give_way(head: impl Fn(u32) -> Vec<u8>) {
+    let node = start_with(Kept::Sqlite, |builder| builder.with_config("[server]\nconnections_max = 20\n"));
+    let to = node.hapax.address();
+    let attackers = STRANGERS.map(|from| streams(from, to, 1, 15, &head));
+    let refusals = "hapax_refused_total{reason=\"too-many-in-flight\"}";
+    until("all room is taken", A_WHILE, || node.hapax.metric(refusals) >= 40.0);
+    until("they give way", Duration::from_secs(8), || get(HONEST, to, AT_ONCE) == Some(200));
+    drop(attackers);
+}
+
 #[test]
 fn streams_that_are_passed_through_are_limited() {
     let node = start_with(Kept::Sqlite, |builder| builder.with_config("[server]\nconnections_max = 20\n"));
@@ -327,13 +341,26 @@ fn requests_behind_a_trusted_peer_are_limited_for_each_client() {
 
 #[test]
 fn streams_whose_bodies_never_come_give_way_to_requests() {
+    streams_give_way(|number| head(number, &format!("never-{number}")));
+}
+
+#[test]
+fn streams_whose_answers_are_not_taken_give_way_to_requests() {
+    // Not a byte of any answer may be sent.
+    let no_window = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let head = |number: u32| [if number == 1 { &no_window[..] } else { &[] }, &get_by_http2(number, "/a")].concat();
+    streams_give_way(head);
+}
+
+/// Two clients that have many leave some room to others, whatever it is that they wait for.
+#[test]
+fn the_last_room_is_for_clients_that_have_few() {
     let node = start_with(Kept::Sqlite, |builder| builder.with_config("[server]\nconnections_max = 20\n"));
     let to = node.hapax.address();
-    let post = |number: u32| head(number, &format!("never-{number}"));
-    let attackers = [STRANGER, OTHER].map(|from| streams(from, to, 1, 15, post));
-    let refusals = "hapax_refused_total{reason=\"too-many-in-flight\"}";
-    until("all room is taken", A_WHILE, || node.hapax.metric(refusals) >= 10.0);
-    until("they give way", A_WHILE, || get(HONEST, to, AT_ONCE) == Some(200));
+    node.ledger.on("/slow", Behaviour::Hang);
+    let attackers = [STRANGER, OTHER].map(|from| streams(from, to, 1, 15, |number| get_by_http2(number, "/slow")));
+    node.ledger.wait_for_executions("/slow", 18);
+    assert_eq!(get(HONEST, to, AT_ONCE), Some(200));
     drop(attackers);
 }
 

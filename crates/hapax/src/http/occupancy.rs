@@ -19,6 +19,11 @@ use crate::http::client::Client;
 /// Counters in a row: two clients share both of theirs once in many millions.
 const COUNTERS: usize = 4096;
 
+/// The last part of all is left to clients that have few, so that some that have many do not shut out everybody else.
+const LAST_PART: usize = 8;
+/// Who has no more than this part of all has few; one is always few.
+const FEW_PART: usize = 128;
+
 /// A limit that is reached is logged at most this often.
 const WARN_EVERY_SECS: u64 = 60;
 
@@ -68,8 +73,8 @@ pub enum Full {
 }
 
 impl Occupancy {
-    /// Takes one, if fewer than `max` are in use, and fewer than `client_max` by that client. Without a client, only the
-    /// whole is limited.
+    /// Takes one, if fewer than `max` are in use, and fewer than `client_max` by that client; of the last eighth, if that
+    /// client has few. Without a client, only the whole is limited.
     pub fn take(self: &Arc<Self>, client: Option<Client>, max: usize, client_max: usize) -> Result<Occupied, Full> {
         // Given back by its drop, whatever is found.
         let occupied = Occupied { all: Arc::clone(self), counters: client.map(|client| self.counters(client)) };
@@ -77,6 +82,7 @@ impl Occupancy {
         let mine = occupied.counters.map_or(0, |counters| self.add(counters));
         match client {
             _ if taken >= max => Err(Full::All),
+            Some(_) if taken >= max - max / LAST_PART && mine >= (max / FEW_PART).max(1) => Err(Full::All),
             Some(client) if mine >= client_max => Err(Full::Client(client)),
             _ => Ok(occupied),
         }
@@ -140,6 +146,20 @@ mod tests {
         assert_eq!(places.taken.load(Ordering::Relaxed), 0);
         let left = places.rows.iter().flat_map(|row| row.iter()).filter(|count| count.load(Ordering::Relaxed) > 0);
         assert_eq!(left.count(), 0);
+    }
+
+    #[test]
+    fn the_last_part_is_for_clients_that_have_few() {
+        let places = Arc::new(Occupancy::default());
+        let take = |of: u8| places.take(Some(client(of)), 16, 12);
+        let held: Vec<Occupied> = [[1; 7], [2; 7]].concat().into_iter().map(|of| take(of).ok().unwrap()).collect();
+        assert_eq!(take(1).err(), Some(Full::All), "it has many already");
+        let _third = take(3).ok().unwrap();
+        assert_eq!(take(3).err(), Some(Full::All));
+        let _fourth = take(4).ok().unwrap();
+        assert_eq!(take(5).err(), Some(Full::All), "all are in use");
+        drop(held);
+        assert!(take(5).is_ok());
     }
 
     #[test]

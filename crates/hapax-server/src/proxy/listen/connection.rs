@@ -26,7 +26,7 @@ use tower_service::Service;
 use super::guarded::Guarded;
 use super::reply::{Open, Reply};
 use super::shared::Shared;
-use super::shutdown::{DrainWatch, Shutdown};
+use super::shutdown::Shutdown;
 use super::{ListenOptions, Protocol, peer};
 use crate::places::Place;
 use crate::proxy::body::Patience;
@@ -174,7 +174,7 @@ where
             let served = http2(&terms.options).serve_connection(TokioIo::new(io), answering);
             // The errors left are those of a client that went away.
             let end = http2::Connection::graceful_shutdown;
-            let _ = Box::pin(until_done(served, terms.shutdown.watch(), &shared, end)).await;
+            let _ = Box::pin(until_done(served, terms, &shared, end)).await;
         }
     }
 }
@@ -256,12 +256,13 @@ fn http2(options: &ListenOptions) -> http2::Builder<TokioExecutor> {
 /// Runs an HTTP/2 connection; when the listener drains, or the place was given to somebody else, `end` tells it to finish.
 async fn until_done<F: Future>(
     served: F,
-    mut drain: DrainWatch,
+    terms: &Terms,
     shared: &Shared,
     end: impl Fn(Pin<&mut F>),
 ) -> Option<F::Output> {
-    let (mut served, mut timer) = (pin!(served), pin!(sleep(LOOK_EVERY)));
-    let (mut ending, mut sent_away, mut answered) = (false, false, shared.answered());
+    let (mut served, mut timer, mut drain) = (pin!(served), pin!(sleep(LOOK_EVERY)), terms.shutdown.watch());
+    let (mut ending, mut sent_away) = (false, false);
+    let mut last = Look::new(shared, terms.options.write_rate_min);
     poll_fn(|cx| {
         if !ending && drain.poll(cx).is_ready() {
             ending = true;
@@ -279,21 +280,61 @@ async fn until_done<F: Future>(
                 return Poll::Ready(Some(output));
             }
         }
-        while (sent_away || !shared.place.is_waiting()) && timer.as_mut().poll(cx).is_ready() {
-            if shared.is_waiting() {
-                if sent_away {
-                    return Poll::Ready(None);
-                }
-                if answered == shared.answered() {
-                    shared.wait_for_client();
-                }
+        let is_looked_after = |shared: &Shared| sent_away || !shared.place.is_waiting() || shared.is_busy();
+        while is_looked_after(shared) && timer.as_mut().poll(cx).is_ready() {
+            match last.next(shared) {
+                Waits::Client | Waits::Idle if sent_away => return Poll::Ready(None),
+                Waits::Client => shared.wait_for_client(),
+                Waits::Idle => {}
+                Waits::No if shared.is_busy() => shared.place.resume(),
+                Waits::No => {}
             }
-            answered = shared.answered();
             timer.as_mut().reset(Instant::now() + LOOK_EVERY);
         }
         Poll::Pending
     })
     .await
+}
+
+/// What an HTTP/2 connection waits for.
+enum Waits {
+    /// For its client, since the last look at least.
+    Client,
+    /// For its client since less than that.
+    Idle,
+    No,
+}
+
+/// A look at an HTTP/2 connection.
+struct Look {
+    at: Instant,
+    answered: u64,
+    taken: u64,
+    rate_min: u64,
+}
+
+impl Look {
+    fn new(shared: &Shared, rate_min: Option<u32>) -> Self {
+        let (answered, taken) = (shared.answered(), shared.taken());
+        Self { at: Instant::now(), answered, taken, rate_min: rate_min.unwrap_or(0).into() }
+    }
+
+    /// Looks again. A client that has an answer to take on every stream and takes next to nothing is waited for, whatever
+    /// else it asks for meanwhile.
+    fn next(&mut self, shared: &Shared) -> Waits {
+        let now = Self { at: Instant::now(), answered: shared.answered(), taken: shared.taken(), ..*self };
+        let millis = u64::try_from((now.at - self.at).as_millis()).unwrap_or(u64::MAX);
+        let least = (self.rate_min.saturating_mul(millis) / 1000).max(1);
+        let is_held_up = shared.is_up_to_client() && now.taken - self.taken < least;
+        let is_quiet = now.answered == self.answered;
+        *self = now;
+        match shared.is_waiting() {
+            _ if is_held_up => Waits::Client,
+            true if is_quiet => Waits::Client,
+            true => Waits::Idle,
+            false => Waits::No,
+        }
+    }
 }
 
 /// The same for HTTP/1, until the connection is done (none), or has had nothing to do for a moment.

@@ -33,7 +33,7 @@ const LINGER_BYTES_MAX: usize = 1024 * 1024;
 const LINGER: Duration = Duration::from_secs(1);
 
 /// A client that is so far behind in taking an answer may lose its place to somebody who wants one.
-const STUCK_AFTER: Duration = Duration::from_secs(10);
+const STUCK_AFTER: Duration = Duration::from_secs(2);
 
 /// See the module.
 pub(super) struct Guarded<T> {

@@ -17,25 +17,27 @@ pub(super) struct Open {
     shared: Arc<Shared>,
     /// Its room among the requests at one time.
     room: Option<Occupied>,
-    /// Whether the client has a piece of the answer to take.
-    offered: bool,
+    /// What the client has to take: the head or a piece of the answer, in bytes.
+    offered: Option<u64>,
 }
 
 impl Open {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         shared.begin();
-        Self { shared: Arc::clone(shared), room: None, offered: false }
+        Self { shared: Arc::clone(shared), room: None, offered: None }
     }
 
     pub(super) fn hold(&mut self, room: Occupied) {
         self.room = Some(room);
     }
 
-    fn offer(&mut self, offered: bool) {
-        match (self.offered, offered) {
-            (false, true) => self.shared.offer(),
-            (true, false) => self.shared.take(),
-            _ => {}
+    /// What was offered before is taken, and this is offered next.
+    fn offer(&mut self, offered: Option<u64>) {
+        if let Some(bytes) = self.offered {
+            self.shared.take(bytes);
+        }
+        if offered.is_some() {
+            self.shared.offer();
         }
         self.offered = offered;
     }
@@ -43,7 +45,7 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.offer(false);
+        self.offer(None);
         self.shared.end();
     }
 }
@@ -66,11 +68,13 @@ pin_project! {
 }
 
 impl<B> Reply<B> {
-    pub(super) fn service(body: B, open: Open) -> Self {
+    pub(super) fn service(body: B, mut open: Open) -> Self {
+        open.offer(Some(1));
         Self { kind: Kind::Service { body }, open }
     }
 
-    pub(super) fn refusal(body: Body, open: Open) -> Self {
+    pub(super) fn refusal(body: Body, mut open: Open) -> Self {
+        open.offer(Some(1));
         Self { kind: Kind::Refusal { body }, open }
     }
 }
@@ -88,12 +92,14 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let this = self.project();
-        this.open.offer(false);
+        this.open.offer(None);
         let frame = match this.kind.project() {
             KindProjected::Service { body } => ready!(body.poll_frame(cx)).map(|frame| frame.map_err(Into::into)),
             KindProjected::Refusal { body } => ready!(body.poll_frame(cx)).map(|frame| frame.map_err(Into::into)),
         };
-        this.open.offer(matches!(frame, Some(Ok(_))));
+        if let Some(Ok(frame)) = &frame {
+            this.open.offer(Some(frame.data_ref().map_or(1, |data| data.len().max(1) as u64)));
+        }
         Poll::Ready(frame)
     }
 

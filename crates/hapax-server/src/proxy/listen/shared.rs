@@ -28,6 +28,7 @@ pub(in crate::proxy) struct Shared {
     tunnel: AtomicBool,
     undecided: AtomicBool,
     open: AtomicUsize,
+    /// Bytes of responses that the client has taken.
     taken: AtomicU64,
     offered: AtomicUsize,
     quiet: AtomicU8,
@@ -103,20 +104,32 @@ impl Shared {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A piece of an answer was given to hyper, which asks for the next when the client has taken it.
+    /// The head or a piece of an answer was given to hyper, which asks for the next when the client has room for it.
     pub(super) fn offer(&self) {
         self.offered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A piece was taken, or nobody wants it any more.
-    pub(super) fn take(&self) {
+    /// It was taken, with so many bytes, or nobody wants it any more.
+    pub(super) fn take(&self, bytes: u64) {
         self.offered.fetch_sub(1, Ordering::Relaxed);
-        self.taken.fetch_add(1, Ordering::Relaxed);
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// How many pieces were taken so far; none while none is offered.
+    /// How many bytes were taken so far.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken.load(Ordering::Relaxed)
+    }
+
+    /// The same; none while nothing is offered.
     pub(super) fn taking(&self) -> Option<u64> {
-        (self.offered.load(Ordering::Relaxed) > 0).then(|| self.taken.load(Ordering::Relaxed))
+        (self.offered.load(Ordering::Relaxed) > 0).then(|| self.taken())
+    }
+
+    /// Whether there are requests and none of them goes on unless the client sends more of it or takes more of its answer.
+    /// For a moment that is so on every connection; what counts is how much is taken meanwhile.
+    pub(super) fn is_up_to_client(&self) -> bool {
+        let (open, starved) = (self.open.load(Ordering::Relaxed), self.starved.load(Ordering::Relaxed));
+        open > 0 && open <= starved + self.offered.load(Ordering::Relaxed)
     }
 
     /// Something is under way between the client and hyper.

@@ -17,7 +17,7 @@ use super::exchange::Connection;
 use crate::proxy::listen::Lodging;
 
 /// A tunnel that has been silent for so long may lose its place to somebody who wants one.
-const SPARED_FOR: Duration = Duration::from_secs(5);
+const SPARED_FOR: Duration = Duration::from_secs(2);
 
 /// Begins when the client has been told; nothing is copied before. Ends with the listener, whose place it keeps until then.
 pub(super) async fn run(client: OnUpgrade, connection: Box<Connection>, lodging: Lodging) {
