@@ -50,8 +50,8 @@ const FIELDS_AT_MOST: usize = 10_000;
 /// The limits of a listener.
 #[derive(Debug, Clone)]
 pub struct ListenOptions {
-    /// Connections at one time, and requests on all of them together. When all places are taken, whoever has waited longest for its client gives way; where
-    /// nobody waits, further ones wait to be accepted.
+    /// Connections at one time, and requests on all of them together. When all places are taken, the connection that has
+    /// waited longest for its client gives way; where none waits, further ones wait to be accepted.
     pub connections_max: usize,
     /// How many of them from one address (IPv6: from one /64 network); trusted peers may have all connections, and requests
     /// count for the clients that they name.
