@@ -23,7 +23,7 @@ pub(crate) async fn get(shared: &Shared, at: &Address) -> Result<Seen, StoreErro
         (rows.remove(at.id()), now)
     };
     match row {
-        Some(row) if rows::is_large(&row) => large::get(shared, at, (&row, now), "get").await,
+        Some(row) if rows::is_large(&row) => Box::pin(large::get(shared, at, (&row, now), "get")).await,
         row => codec::seen(at, row.as_ref(), now, "get"),
     }
 }

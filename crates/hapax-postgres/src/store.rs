@@ -184,13 +184,14 @@ impl Store for Postgres {
         };
         let written = answered.map_err(|_| failure::abandoned("swap"))??;
         match written.lost_to_large() {
-            Some(found) => Ok(Swap::Lost(large::get(&self.shared, at, found, "swap").await?)),
+            // In a box, because it is rare, and every request would hold room for it.
+            Some(found) => Ok(Swap::Lost(Box::pin(large::get(&self.shared, at, found, "swap")).await?)),
             None => written.into_swap(at, "swap"),
         }
     }
 
     async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
-        reader::get(&self.shared, at).await
+        Box::pin(reader::get(&self.shared, at)).await
     }
 
     async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {

@@ -1,12 +1,21 @@
-//! How much memory requests may take: what is configured, and no more than half of what this process can have.
+//! How much memory requests may take, and how many there may be: what is configured, and no more than half of what this
+//! process can have each.
 //!
-//! A budget that the machine or the container does not have protects nobody: the system would kill the process first, with
-//! everything that runs in it. The other half is for what is not in the budget: connections, the store's caches, pages that
-//! the allocator keeps.
+//! A limit that the machine or the container does not have room for protects nobody: the system would kill the process
+//! first, with everything that runs in it. Bodies and responses are in the budget. A request under way takes memory beside
+//! it (buffers of two connections, header fields, tasks), so how many there may be is a limit of memory as well.
 
 use std::path::{Path, PathBuf};
 
-use crate::config::Config;
+use crate::config::{Config, Server};
+
+/// What a request under way takes beside its body and its header fields, as measured, rounded up: 86 kB for a claimed one.
+const REQUEST_BYTES: usize = 96 * 1024;
+/// How many times its header fields are in memory: as read and as parsed, and written for the upstream, in buffers that have
+/// grown by doubling.
+const HEADER_COPIES: usize = 4;
+/// However little memory there is.
+const PLACES_LEAST: usize = 16;
 
 /// The budget in bytes.
 pub(super) fn budget(config: &Config) -> usize {
@@ -21,6 +30,30 @@ pub(super) fn budget(config: &Config) -> usize {
         );
     }
     wanted.min(most)
+}
+
+/// As many connections as are configured and there is memory for; the operator is told where it is not enough for all.
+pub(super) fn connections(server: &Server) -> usize {
+    let configured = server.connections_max.get() as usize;
+    let fewer = places(configured, server);
+    if fewer < configured {
+        tracing::info!(
+            connections_max = fewer,
+            "`server.connections_max` is lowered: half of the memory that this machine or container has is enough for so \
+             many requests at a time"
+        );
+    }
+    fewer
+}
+
+/// As many of these connections, or attempts, as there is memory for. At least a few: with less nothing can be served.
+pub(super) fn places(configured: usize, server: &Server) -> usize {
+    available().map_or(configured, |available| configured.min(places_in(available, server.header_bytes_max)))
+}
+
+fn places_in(available: usize, header_bytes_max: usize) -> usize {
+    let each = REQUEST_BYTES.saturating_add(header_bytes_max.saturating_mul(HEADER_COPIES));
+    (available / 2 / each).max(PLACES_LEAST)
 }
 
 /// Bytes that this process can have: those of the machine, or fewer where its control group has a limit. None where the
@@ -67,6 +100,18 @@ mod tests {
         assert_eq!(total("MemFree: 1 kB\nMemTotal:       16384256 kB\n"), Some(16_384_256 * 1024));
         assert_eq!((total("MemTotal: much"), total("")), (None, None));
         assert!(available().is_none_or(|bytes| bytes > 1024 * 1024));
+    }
+
+    #[test]
+    fn there_are_no_more_places_than_memory_for_them() {
+        const MIB: usize = 1024 * 1024;
+        assert_eq!(places_in(512 * MIB, 32 * 1024), 1170);
+        assert_eq!(places_in(4096 * MIB, 32 * 1024), 9362);
+        assert_eq!(places_in(MIB, 32 * 1024), PLACES_LEAST);
+        assert_eq!(places_in(512 * MIB, usize::MAX), PLACES_LEAST);
+        let server = Server::default();
+        assert!((PLACES_LEAST..=10_000).contains(&places(10_000, &server)));
+        assert_eq!(places(3, &server), 3, "what is configured is not raised");
     }
 
     #[test]

@@ -131,8 +131,8 @@ pub async fn proxy(
     let mut signals = Signals::install(reloads).map_err(other)?;
     let server = &config.server;
     descriptors::divide(
-        server.connections_max.get() as usize,
-        server.attempts_max.get() as usize,
+        memory::connections(server),
+        memory::places(server.attempts_max.get() as usize, server),
         config.store.connections.get() as usize,
     );
     let listener = bind(config.server.from, "--from")?;

@@ -127,7 +127,7 @@ impl Node {
     fn settings(&self, config: &Config, scopes: Arc<Scopes>) -> Result<Settings, StartError> {
         let attempts = config.server.attempts_max.get() as usize;
         let attempts_per_client = config.server.attempts_per_client_max.get() as usize;
-        let attempts_max = descriptors::outgoing(attempts);
+        let attempts_max = descriptors::outgoing(memory::places(attempts, &config.server));
         Ok(Settings {
             routes: settings::routes(config).map_err(other)?,
             scopes: Arc::new(ForLayer(scopes)),
@@ -333,7 +333,7 @@ impl Node {
 fn listen_options(config: &Config) -> ListenOptions {
     let server = &config.server;
     let configured = server.connections_max.get() as usize;
-    let connections_max = descriptors::incoming(configured);
+    let connections_max = descriptors::incoming(memory::places(configured, server));
     let per_client = server.connections_per_client_max.get() as usize;
     ListenOptions {
         connections_max,

@@ -239,10 +239,11 @@ impl<S: Store + 'static> Attempt<S> {
         };
         let worked = self.while_renewing(AssertUnwindSafe(work).catch_unwind()).await;
         observe::work_took(begun.elapsed().as_secs_f64());
+        // In boxes, so that a request that waits for its answer does not hold room for recording it.
         match worked {
-            Ok(Ok((head, captured))) => self.end_with(head, captured).await,
-            Ok(Err(_)) => self.end_in_doubt("service-error", StatusCode::GATEWAY_TIMEOUT).await,
-            Err(_) => self.end_in_panic().await,
+            Ok(Ok((head, captured))) => Box::pin(self.end_with(head, captured)).await,
+            Ok(Err(_)) => Box::pin(self.end_in_doubt("service-error", StatusCode::GATEWAY_TIMEOUT)).await,
+            Err(_) => Box::pin(self.end_in_panic()).await,
         }
     }
 
@@ -351,7 +352,7 @@ impl<S: Store + 'static> Attempt<S> {
         let attempt = Arc::clone(self);
         let renew = async move {
             loop {
-                attempt.renew().await;
+                Box::pin(attempt.renew()).await;
                 sleep(pause).await;
             }
         };

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use http::{Extensions, HeaderMap, HeaderValue, Method, Uri};
+use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri};
 
 /// The URI that counts for routes, addresses and fingerprints: the one that the client sent. `Router::nest` of axum takes the
 /// prefix off the other one, so that `/charges/create` and `/refunds/create` look the same inside.
@@ -286,7 +286,9 @@ const REWRITES: [&str; 2] = ["x-original-url", "x-rewrite-url"];
 /// Whether a field may make the request one for another method or another path. One walk over a few names is cheaper than a
 /// look-up of each, and nearly always all there is.
 pub(crate) fn is_ambiguous(headers: &HeaderMap) -> bool {
-    headers.keys().any(|name| OVERRIDES.contains(&name.as_str()) || REWRITES.contains(&name.as_str()))
+    let is_named = |name: &str| OVERRIDES.contains(&name) || REWRITES.contains(&name);
+    // All of them begin so, and hardly another field does.
+    headers.keys().map(HeaderName::as_str).any(|name| name.starts_with("x-") && is_named(name))
 }
 
 /// The paths that such fields name. Of several lines, whoever is behind takes the first or the last.
@@ -528,6 +530,18 @@ mod tests {
             ["/pay.json", "/pay.xml/", "/a/b.tar.gz", "/pay.", "/.json", "/a.b/c", "/pay", "/a/.x", "/pay.a-b", ""];
         let without = [Some("/pay"), Some("/pay"), Some("/a/b.tar"), None, None, None, None, None, None, None];
         assert_eq!(formats.map(without_format), without);
+    }
+
+    #[test]
+    fn each_field_that_names_another_target_is_noticed() {
+        for name in OVERRIDES.iter().chain(&REWRITES) {
+            assert!(is_ambiguous(&HeaderMap::from_iter([(
+                HeaderName::from_static(name),
+                HeaderValue::from_static("a")
+            )])));
+        }
+        let others = ["x-request-id", "accept", "x-original"].map(HeaderName::from_static);
+        assert!(!is_ambiguous(&HeaderMap::from_iter(others.map(|name| (name, HeaderValue::from_static("a"))))));
     }
 
     #[test]

@@ -93,7 +93,9 @@ where
     hapax_core::failpoint!(async "before-claim");
     // The lease begins when the store stamps the claim, which is not before this.
     let (begun, begun_ms) = (Instant::now(), clock::boot_ms());
-    let (reply, place) = match claim(&shared, &settings, &call, &at, attempt_id, &patience).await {
+    // In a box, so that the work does not hold the room that the claim took.
+    let claiming = Box::pin(claim(&shared, &settings, &call, &at, attempt_id, &patience));
+    let (reply, place) = match claiming.await {
         Ok(claimed) => claimed,
         Err(refusal) => return Step::Refuse(refusal),
     };
