@@ -1,9 +1,9 @@
 //! Decide, swap, and decide again if somebody else was faster: a bounded loop.
 //!
-//! [`Engine::apply`] is the only way in which rules and store meet. It starts from what the caller knows, or from the
-//! guess that makes the common case one round trip: a claim assumes a free key. A lost swap brings the record that
+//! The engine is the only place where rules and store meet. [`Engine::apply`] starts from what the caller knows, or from
+//! the guess that makes the common case one round trip: a claim assumes a free key. A lost swap brings the record that
 //! stands there, and the rules decide again. After an ambiguous failure the engine reads back and looks for the version
-//! it wrote.
+//! it wrote. [`Engine::apply_once`] decides about the record as it was seen, and about no other.
 //!
 //! Leases, waiting and background work are not here.
 //!
@@ -190,6 +190,61 @@ impl<S: Store, T: Tokens> Engine<S, T> {
         self.apply_by(at, event, known, note).await
     }
 
+    /// Decides an event about the record as it was seen, and writes what follows if it still stands so. `None`: it has
+    /// changed meanwhile, and nothing was written.
+    ///
+    /// # Errors
+    /// If the store failed, or the record cannot be compared.
+    pub async fn apply_once(&self, at: &Address, event: &Event<'_>, seen: Seen) -> Result<Option<Reply>, EngineError> {
+        self.apply_once_by(at, event, seen, &Unnoted).await
+    }
+
+    /// The same, with a note as by [`Engine::apply_noted`].
+    ///
+    /// # Errors
+    /// As for [`Engine::apply_once`].
+    pub async fn apply_once_noted(
+        &self,
+        at: &Address,
+        event: &Event<'_>,
+        seen: Seen,
+        note: &Note,
+    ) -> Result<Option<Reply>, EngineError>
+    where
+        S: Journal,
+    {
+        self.apply_once_by(at, event, seen, note).await
+    }
+
+    async fn apply_once_by(
+        &self,
+        at: &Address,
+        event: &Event<'_>,
+        seen: Seen,
+        how: &impl Swapping<S>,
+    ) -> Result<Option<Reply>, EngineError> {
+        let Decision { write, answer } = decide(&seen, event, Version::from_bytes(self.tokens.draw()))?;
+        let Some(next) = write else {
+            return Ok(Some(Reply { answer, seen, wrote: false }));
+        };
+        check(&seen, &next)?;
+        let now = match how.swap(&self.store, at, &seen, &next).await {
+            Ok(Swap::Applied(now)) => now,
+            Ok(Swap::Lost(_)) => return Ok(None),
+            Err(error) if error.kind == ErrorKind::Ambiguous => match self.store.get(at).await {
+                Ok(found) if found.version() == Some(next.version) => {
+                    return Ok(Some(Reply { answer, seen: found, wrote: true }));
+                }
+                Ok(found) if found.version() != seen.version() => return Ok(None),
+                // The write may still arrive.
+                _ => return Err(error.into()),
+            },
+            Err(error) => return Err(error.into()),
+        };
+        let stored = Stored { record: next, stamped_at: now.at };
+        Ok(Some(Reply { answer, seen: Seen { stored: Some(stored), now }, wrote: true }))
+    }
+
     async fn apply_by(
         &self,
         at: &Address,
@@ -214,10 +269,7 @@ impl<S: Store, T: Tokens> Engine<S, T> {
             let Some(next) = write else {
                 return Ok(Reply { answer, seen, wrote: false });
             };
-            if seen.version() == Some(next.version) {
-                return Err(StoreError::new("swap", ErrorKind::Invalid, REPEATED).into());
-            }
-            next.check_limits().map_err(|error| StoreError::new("swap", ErrorKind::Invalid, error.to_string()))?;
+            check(&seen, &next)?;
             written.versions.push((next.version, answer));
             let swapped = how.swap(&self.store, at, &seen, &next).await;
             seen = match self.settled(at, swapped, &mut written).await? {
@@ -252,6 +304,15 @@ impl<S: Store, T: Tokens> Engine<S, T> {
             reply => reply,
         }
     }
+}
+
+/// Whether a record may be written in the place of what was seen.
+fn check(seen: &Seen, next: &Record) -> Result<(), StoreError> {
+    let invalid = |why: String| StoreError::new("swap", ErrorKind::Invalid, why);
+    if seen.version() == Some(next.version) {
+        return Err(invalid(REPEATED.to_owned()));
+    }
+    next.check_limits().map_err(|error| invalid(error.to_string()))
 }
 
 /// How a decision is written: with a note, or without.

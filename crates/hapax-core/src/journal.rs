@@ -126,22 +126,31 @@ pub trait Journal: Store {
     fn notes(&self, query: &NoteScan) -> impl Future<Output = Result<Vec<Noted>, StoreError>> + Send;
 }
 
-impl<S: Journal> Journal for Arc<S> {
-    async fn swap_noted(
-        &self,
-        at: &Address,
-        expect: Option<Version>,
-        next: &Record,
-        note: &Note,
-    ) -> Result<Swap, StoreError> {
-        (**self).swap_noted(at, expect, next, note).await
-    }
+/// What points to a journal is one.
+macro_rules! by_reference {
+    ($($pointer:ty),+) => {
+        $(
+            impl<S: Journal> Journal for $pointer {
+                async fn swap_noted(
+                    &self,
+                    at: &Address,
+                    expect: Option<Version>,
+                    next: &Record,
+                    note: &Note,
+                ) -> Result<Swap, StoreError> {
+                    (**self).swap_noted(at, expect, next, note).await
+                }
 
-    async fn note(&self, note: &Note) -> Result<Now, StoreError> {
-        (**self).note(note).await
-    }
+                async fn note(&self, note: &Note) -> Result<Now, StoreError> {
+                    (**self).note(note).await
+                }
 
-    async fn notes(&self, query: &NoteScan) -> Result<Vec<Noted>, StoreError> {
-        (**self).notes(query).await
-    }
+                async fn notes(&self, query: &NoteScan) -> Result<Vec<Noted>, StoreError> {
+                    (**self).notes(query).await
+                }
+            }
+        )+
+    };
 }
+
+by_reference!(&S, Arc<S>);

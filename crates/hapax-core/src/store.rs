@@ -84,31 +84,40 @@ pub trait Store: Send + Sync {
     }
 }
 
-impl<S: Store> Store for Arc<S> {
-    async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
-        (**self).swap(at, expect, next).await
-    }
+/// What points to a store is one.
+macro_rules! by_reference {
+    ($($pointer:ty),+) => {
+        $(
+            impl<S: Store> Store for $pointer {
+                async fn swap(&self, at: &Address, expect: Option<Version>, next: &Record) -> Result<Swap, StoreError> {
+                    (**self).swap(at, expect, next).await
+                }
 
-    async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
-        (**self).get(at).await
-    }
+                async fn get(&self, at: &Address) -> Result<Seen, StoreError> {
+                    (**self).get(at).await
+                }
 
-    async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {
-        (**self).scan(query).await
-    }
+                async fn scan(&self, query: &Scan) -> Result<Page, StoreError> {
+                    (**self).scan(query).await
+                }
 
-    async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
-        (**self).reap(limit).await
-    }
+                async fn reap(&self, limit: u32) -> Result<u32, StoreError> {
+                    (**self).reap(limit).await
+                }
 
-    async fn health(&self) -> Result<Health, StoreError> {
-        (**self).health().await
-    }
+                async fn health(&self) -> Result<Health, StoreError> {
+                    (**self).health().await
+                }
 
-    fn has_stopped(&self) -> bool {
-        (**self).has_stopped()
-    }
+                fn has_stopped(&self) -> bool {
+                    (**self).has_stopped()
+                }
+            }
+        )+
+    };
 }
+
+by_reference!(&S, Arc<S>);
 
 /// What a store says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]

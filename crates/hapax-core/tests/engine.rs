@@ -226,6 +226,55 @@ mod over_a_script {
         Played { result, asked: asked.lock().unwrap().clone(), swaps: swaps.lock().unwrap().clone() }
     }
 
+    /// The same for one try, from what was seen.
+    fn play_once(event: &Event<'_>, seen: Seen, script: impl IntoIterator<Item = Says>) -> OncePlayed {
+        let script = Mutex::new(script.into_iter().collect());
+        let engine = Engine::new(Scripted { script, ..Scripted::default() }, Counted::default());
+        let result = at_once(engine.apply_once(&at(), event, seen));
+        let Scripted { script, asked, swaps } = engine.store();
+        assert!(script.lock().unwrap().is_empty(), "the store was not asked for {script:?}");
+        OncePlayed { result, asked: asked.lock().unwrap().clone(), swaps: swaps.lock().unwrap().clone() }
+    }
+
+    struct OncePlayed {
+        result: Result<Option<Reply>, EngineError>,
+        asked: Vec<&'static str>,
+        swaps: Vec<Swapped>,
+    }
+
+    #[test]
+    fn once_writes_only_in_the_place_of_what_was_seen() {
+        let seen = found(State::Running, 1, MINE);
+        let played = play_once(&complete(MINE), seen.clone(), [Applied]);
+        let reply = played.result.unwrap().unwrap();
+        let (expect, next) = &played.swaps[0];
+        assert_eq!((reply.answer, reply.wrote, *expect), (Answer::Done, true, Some(version(1))));
+        assert_eq!(reply.seen, standing(next.clone()));
+
+        let played = play_once(&complete(MINE), seen.clone(), [Stands(found(State::Running, 2, MINE))]);
+        assert!(played.result.unwrap().is_none(), "it is not decided again");
+        assert_eq!(played.asked, ["swap"]);
+
+        let played = play_once(&renew(THEIRS), seen.clone(), []);
+        let reply = played.result.unwrap().unwrap();
+        assert_eq!((reply.answer, reply.wrote, reply.seen), (Answer::Fenced, false, seen));
+    }
+
+    #[test]
+    fn an_ambiguous_write_of_once_is_what_stands_there_afterwards() {
+        let seen = found(State::Running, 1, MINE);
+        let played = play_once(&complete(MINE), seen.clone(), [AMBIGUOUS, StandsOwn(0)]);
+        let reply = played.result.unwrap().unwrap();
+        assert_eq!((reply.answer, reply.wrote), (Answer::Done, true));
+        let played = play_once(&complete(MINE), seen.clone(), [AMBIGUOUS, Stands(found(State::Running, 2, MINE))]);
+        assert!(played.result.unwrap().is_none(), "another write stands there");
+        for still in [Stands(seen.clone()), Fails(ErrorKind::Unavailable)] {
+            let played = play_once(&complete(MINE), seen.clone(), [AMBIGUOUS, still]);
+            let Err(EngineError::Store(error)) = played.result else { panic!("it may still arrive") };
+            assert_eq!((error.op, error.kind, played.asked), ("swap", ErrorKind::Ambiguous, vec!["swap", "get"]));
+        }
+    }
+
     fn play_claim(script: impl IntoIterator<Item = Says>) -> Played {
         play(&claim(MINE), None, script)
     }

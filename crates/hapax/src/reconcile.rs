@@ -25,16 +25,16 @@ use hapax_core::clock::Now;
 use hapax_core::engine::{Engine, EngineError, Reply, Tokens};
 use hapax_core::journal::{Journal, Note};
 use hapax_core::limits::NOTE_TEXT_BYTES_MAX;
-use hapax_core::record::{Outcome, Record, State, Stored, Version};
-use hapax_core::store::{Entry, ErrorKind, Seen, StoreError, Swap};
-use hapax_core::transition::{Answer, Event, Resolution, decide};
+use hapax_core::record::{Outcome, Record, State, Stored};
+use hapax_core::store::{Entry, ErrorKind, Seen, StoreError};
+use hapax_core::transition::{Answer, Event, Resolution};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::reconcile::shares::Shares;
 use crate::sweep::{self, Left, Pace};
-use crate::{log, observe, tokens};
+use crate::{log, observe};
 
 /// Who is named in notes about what a probe found out.
 pub const WHO: &str = "reconcile";
@@ -207,16 +207,10 @@ async fn put_off<S: Journal, T: Tokens>(
 ) -> Result<Option<Seen>, StoreError> {
     let Some(attempt) = seen.stored.as_ref().map(|stored| stored.record.attempt) else { return Ok(None) };
     let event = Event::Inconclusive { attempt, probe_in_ms: millis(again), probes_max: None };
-    let version = Version::from_bytes(tokens::random());
-    let Some(next) = decide(&seen, &event, version).ok().and_then(|decision| decision.write) else {
-        return Ok(None);
-    };
-    match engine.store().swap(at, seen.version(), &next).await? {
-        Swap::Applied(now) => {
-            let stored = Some(Stored { record: next, stamped_at: now.at });
-            Ok(Some(Seen { stored, now }))
-        }
-        Swap::Lost(_) => Ok(None),
+    match engine.apply_once(at, &event, seen).await {
+        Ok(Some(reply)) if reply.wrote => Ok(Some(reply.seen)),
+        Err(EngineError::Store(error)) => Err(error),
+        _ => Ok(None),
     }
 }
 

@@ -4,13 +4,12 @@ use hapax::tokens;
 use hapax_core::address::Address;
 use hapax_core::engine::Engine;
 use hapax_core::journal::Note;
-use hapax_core::record::{AttemptId, Record, State, Version};
+use hapax_core::record::{AttemptId, Record, State};
 use hapax_core::store::{Entry, Seen, Store as _};
 use hapax_core::transition::{Answer, Event};
 
 use super::bound::{Bond, By};
 use super::direct::Direct;
-use super::pinned::{Pinned, has_moved_on};
 use super::search::invalid;
 use super::view::{Filter, PurgeRequest, PurgeView};
 use super::{DeskError, refused, said};
@@ -24,7 +23,6 @@ const TRIES_MAX: u32 = 8;
 /// A record as it was chosen.
 pub(super) struct Chosen {
     at: Address,
-    version: Version,
     state: State,
     attempt_id: Option<AttemptId>,
 }
@@ -39,7 +37,7 @@ impl Chosen {
 impl From<Entry> for Chosen {
     fn from(entry: Entry) -> Self {
         let record = entry.stored.record;
-        Self { at: entry.address, version: record.version, state: record.state, attempt_id: record.attempt_id }
+        Self { at: entry.address, state: record.state, attempt_id: record.attempt_id }
     }
 }
 
@@ -95,7 +93,8 @@ async fn choose(desk: &Direct, request: &PurgeRequest) -> Result<Vec<Chosen>, De
 /// States and times are hapax's own. What a caller wrote chooses among the records of one caller, and never among all.
 fn check_bound(filter: &Filter) -> Result<(), DeskError> {
     let bond = Bond { scoped: filter.scope.is_some(), ..Bond::default() };
-    let named = [filter.label.as_ref().map(|_| By::Label), filter.find.as_ref().map(|_| By::Text)];
+    let (key, label) = (filter.key.as_ref().map(|_| By::Key), filter.label.as_ref().map(|_| By::Label));
+    let named = [key, label, filter.find.as_ref().map(|_| By::Text)];
     named.into_iter().flatten().try_for_each(|by| said::check_bound(by, bond))
 }
 
@@ -108,19 +107,17 @@ fn foreseen(state: State) -> Purged {
 }
 
 async fn apply(desk: &Direct, one: &Chosen, allow_rerun: bool, note: &Note) -> Result<Purged, DeskError> {
-    let mut version = one.version;
+    let engine = Engine::new(desk.store.clone(), tokens::random as tokens::Random);
     for _ in 0..TRIES_MAX {
-        let engine = Engine::new(Pinned { store: desk.store.clone(), version }, tokens::random as tokens::Random);
-        match engine.apply_noted(&one.at, &Event::Purge { allow_rerun }, None, note).await {
-            Ok(reply) if reply.answer == Answer::Done => return Ok(Purged::Done),
-            Ok(reply) => return Ok(Purged::Left(Some(Box::new(reply.seen)))),
-            Err(error) if has_moved_on(&error) => {}
-            Err(error) => return Err(error.into()),
-        }
         let seen = desk.store.get(&one.at).await?;
-        match seen.stored {
-            Some(stored) if one.is_still(&stored.record) => version = stored.record.version,
-            _ => break,
+        // A response that came after the records were chosen, and counted, was never meant.
+        if !seen.stored.as_ref().is_some_and(|stored| one.is_still(&stored.record)) {
+            break;
+        }
+        match engine.apply_once_noted(&one.at, &Event::Purge { allow_rerun }, seen, note).await? {
+            Some(reply) if reply.answer == Answer::Done => return Ok(Purged::Done),
+            Some(reply) => return Ok(Purged::Left(Some(Box::new(reply.seen)))),
+            None => {}
         }
     }
     Ok(Purged::MovedOn)
@@ -160,7 +157,7 @@ mod tests {
     use hapax_core::address::{AddressScheme, Key, Scope, Space};
     use hapax_core::fingerprint::{Fingerprinter, Fingerprints as _, Recipe, Request};
     use hapax_core::memory::Memory;
-    use hapax_core::record::Policy;
+    use hapax_core::record::{Body, Outcome, Policy};
     use hapax_sqlite::SystemClock;
 
     use super::*;
@@ -201,9 +198,21 @@ mod tests {
         let one = chosen(&desk, &at).await;
         engine.apply(&at, &Event::Renew { attempt_id }, None).await.unwrap();
         doubt(&engine, &at, attempt_id).await;
-        assert_ne!(chosen(&desk, &at).await.version, one.version);
         assert!(matches!(apply(&desk, &one, false, &note()).await, Ok(Purged::Done)));
         assert_eq!(chosen(&desk, &at).await.state, State::Expired);
+    }
+
+    #[tokio::test]
+    async fn a_response_that_came_meanwhile_is_not_taken_away() {
+        let (desk, engine, at, attempt_id) = setup().await;
+        let one = chosen(&desk, &at).await;
+        let outcome = Arc::new(Outcome { status: 201, headers: vec![], body: Body::Kept(b"paid".to_vec()) });
+        let complete = Event::Complete { attempt_id, outcome: &outcome, labels: &Arc::default() };
+        assert_eq!(engine.apply(&at, &complete, None).await.unwrap().answer, Answer::Done);
+        assert!(matches!(apply(&desk, &one, true, &note()).await, Ok(Purged::MovedOn)));
+        let again = chosen(&desk, &at).await;
+        assert_eq!(again.state, State::Completed);
+        assert!(matches!(apply(&desk, &again, true, &note()).await, Ok(Purged::Done)));
     }
 
     #[tokio::test]

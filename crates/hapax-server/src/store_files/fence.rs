@@ -10,11 +10,12 @@ use hapax::fence::{self, Fence};
 use hapax::remembered::SPACE;
 use hapax::tokens;
 use hapax_core::clock::{Now, Timestamp};
-use hapax_core::journal::{About, Journal, Note};
+use hapax_core::engine::{Engine, EngineError};
+use hapax_core::journal::{Journal, Note};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
-use hapax_core::record::{Labels, Version};
-use hapax_core::store::{Entry, Scan, Seen, Store, StoreError, Swap};
-use hapax_core::transition::{Event, decide};
+use hapax_core::record::Labels;
+use hapax_core::store::{Entry, Scan, Seen, Store, StoreError};
+use hapax_core::transition::Event;
 
 use super::StoreFileError;
 use super::args::FenceArgs;
@@ -121,18 +122,14 @@ async fn suspect(
     let (fingerprints, policy) = (&stored.record.fingerprint, stored.record.policy);
     let event = Event::Suspect { since, fingerprints, policy, labels: &Labels::default() };
     let seen = Seen { stored: Some(stored.clone()), now };
-    let decided = decide(&seen, &event, Version::from_bytes(tokens::random()));
-    let Some(next) = decided.ok().and_then(|decision| decision.write) else { return Ok(false) };
-    let note = Note {
-        what: "suspect".to_owned(),
-        about: Some(About::new(address, next.attempt)),
-        before: Some(stored.record.state),
-        after: Some(next.state),
-        ..note.clone()
-    };
-    // Whoever was faster wrote after the restore, and knows what it did.
-    let swapped = store.swap_noted(address, seen.version(), &next, &note).await?;
-    Ok(matches!(swapped, Swap::Applied(_)) && next.state != stored.record.state)
+    let note = Note { what: "suspect".to_owned(), ..note.clone() };
+    let engine = Engine::new(store, tokens::random as tokens::Random);
+    match engine.apply_once_noted(address, &event, seen, &note).await {
+        Ok(Some(reply)) => Ok(reply.wrote && reply.record().is_some_and(|record| record.state != stored.record.state)),
+        // Whoever was faster wrote after the restore, and knows what it did. What cannot be compared is not claimed.
+        Ok(None) | Err(EngineError::Scheme(_) | EngineError::Contended) => Ok(false),
+        Err(EngineError::Store(error)) => Err(error),
+    }
 }
 
 /// Lost answers were kept as long as the routes say.
