@@ -97,16 +97,6 @@ choice! {
 }
 
 choice! {
-    /// What a panic in a handler means for the key. Of use in the library only; a proxy runs no handler.
-    OnPanic {
-        /// Nobody can tell: a retry gets 409.
-        "unknown" => Unknown,
-        /// Nothing happened: a retry runs again.
-        "ready" => Ready,
-    }
-}
-
-choice! {
     /// What a retry gets while the first request runs.
     InFlight {
         /// 409 with `Retry-After`.
@@ -190,11 +180,31 @@ choice! {
     }
 }
 
-words!(OnLapse {
-    "unknown" => Unknown,
-    "rerun" => Rerun,
-    "resume" => Resume,
-});
+impl Value for OnLapse {
+    fn expected() -> String {
+        one_of(&["unknown", "rerun"])
+    }
+
+    fn parse(text: &str) -> Result<Self, Fault> {
+        match text {
+            "unknown" => Ok(Self::Unknown),
+            "rerun" => Ok(Self::Rerun),
+            "resume" => Err(Fault::not_but(text, NO_CHECKPOINT)),
+            other => Err(Fault::not_but(other, &did_you_mean(other, ["unknown", "rerun"]))),
+        }
+    }
+
+    fn show(&self) -> String {
+        quoted(match self {
+            Self::Unknown => "unknown",
+            Self::Rerun => "rerun",
+            Self::Resume => "resume",
+        })
+    }
+}
+
+/// Why a proxy cannot resume: that is for services with the library in them.
+const NO_CHECKPOINT: &str = ": nothing behind a proxy can write the checkpoint from which it would go on";
 
 fn one_of(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| quoted(word)).collect();

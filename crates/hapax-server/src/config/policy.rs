@@ -13,7 +13,7 @@ use hapax_core::limits::BODY_BYTES_MAX;
 use hapax_core::record::{self, OnLapse};
 use http::{HeaderName, StatusCode};
 
-pub use super::choice::{Counted, InFlight, KeyFormat, KeyPer, Meaning, Mode, OnPanic, ReplayCheck};
+pub use super::choice::{Counted, InFlight, KeyFormat, KeyPer, Meaning, Mode, ReplayCheck};
 use super::model::count;
 use super::probe::Probe;
 use super::problem::did_you_mean;
@@ -38,8 +38,6 @@ pub struct Policy {
     pub on_server_error: Meaning,
     /// What a complete 502, 504 or any other answer from 500 on means.
     pub on_gateway_error: Meaning,
-    /// What a panic in a handler means.
-    pub on_panic: OnPanic,
     /// What a retry gets while the first request runs.
     pub in_flight: InFlight,
     /// The longest wait for an answer, by `in_flight = "wait"` or the client's `Prefer: wait=N`.
@@ -114,7 +112,6 @@ impl Default for Policy {
             on_lapse: OnLapse::Unknown,
             on_server_error: Meaning::Ready,
             on_gateway_error: Meaning::Unknown,
-            on_panic: OnPanic::Unknown,
             in_flight: InFlight::Conflict,
             wait_max: Duration::from_secs(10),
             key_per: KeyPer::Caller,

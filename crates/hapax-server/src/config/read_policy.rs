@@ -14,6 +14,7 @@ use hapax::http::Pattern;
 
 /// Reads the keys of a policy; what is not said is as in `base`.
 pub(super) fn policy(section: &mut Section<'_, '_>, base: &Policy) -> Policy {
+    section.refuse("on_panic", "says what a panic in a handler means, and a proxy runs no handler; remove it");
     Policy {
         protect: section.value("protect", base.protect),
         required: section.value("required", base.required),
@@ -23,7 +24,6 @@ pub(super) fn policy(section: &mut Section<'_, '_>, base: &Policy) -> Policy {
         on_lapse: section.value("on_lapse", base.on_lapse),
         on_server_error: section.value("on_server_error", base.on_server_error),
         on_gateway_error: section.value("on_gateway_error", base.on_gateway_error),
-        on_panic: section.value("on_panic", base.on_panic),
         in_flight: section.value("in_flight", base.in_flight),
         wait_max: section.value("wait_max", base.wait_max),
         key_per: section.value("key_per", base.key_per),

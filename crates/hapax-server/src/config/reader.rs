@@ -239,6 +239,16 @@ impl<'a> Section<'_, 'a> {
         }
     }
 
+    /// Refuses a key that exists elsewhere and means nothing here.
+    pub(super) fn refuse(&mut self, key: &'static str, why: &str) {
+        let full = self.full(key);
+        for found in self.found(key) {
+            let origin = self.origin(&found);
+            self.problem(Some(&origin), format!("`{full}` {why}"));
+            self.reader.faulty.push(full.clone());
+        }
+    }
+
     /// Marks a key as known, and hands out what the file says about it.
     pub(super) fn ask(&mut self, key: &'static str) -> Option<&'a Node> {
         self.asked.push(key);

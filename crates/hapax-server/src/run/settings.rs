@@ -8,6 +8,7 @@ use hapax::http::{
 use hapax_core::fingerprint::{HmacKey, InvalidRecipe};
 use http::HeaderName;
 
+use crate::address_scheme;
 use crate::admin::{Access, Role};
 use crate::config::policy::{self, Policy};
 use crate::config::{self, Config, ScopeKind};
@@ -39,7 +40,6 @@ fn route(policy: &Policy, config: &Config) -> Result<Route, StartError> {
     route.policy = policy.frozen();
     route.on_server_error = then(policy.on_server_error);
     route.on_gateway_error = then(policy.on_gateway_error);
-    route.on_panic = if policy.on_panic == policy::OnPanic::Ready { Then::Ready } else { Then::Unknown };
     route.in_flight = in_flight(policy.in_flight);
     route.wait_max = policy.wait_max;
     route.key_per = if policy.key_per == policy::KeyPer::Route { KeyPer::Route } else { KeyPer::Caller };
@@ -164,5 +164,5 @@ pub(super) fn cors(config: &Config) -> Option<Cors> {
 
 /// Names everything that decides about addresses, for the store to remember.
 pub(super) fn scheme(scopes: &str, config: &Config) -> String {
-    format!("1;{scopes};{}", config.key_per_scheme())
+    address_scheme::full(scopes, &config.key_per_scheme())
 }

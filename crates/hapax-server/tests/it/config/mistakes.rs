@@ -13,6 +13,19 @@ fn a_path_as_other_routers_write_it_is_refused_with_what_was_meant() {
 }
 
 #[test]
+fn what_only_the_library_can_do_is_refused_with_the_reason() {
+    assert_eq!(
+        problem("[defaults]\non_lapse = \"resume\""),
+        "hapax.toml:2: `defaults.on_lapse` must be \"unknown\" or \"rerun\", not \"resume\": nothing behind a proxy can write \
+         the checkpoint from which it would go on"
+    );
+    assert_eq!(
+        problem("[[route]]\npath = \"/pay\"\non_panic = \"ready\""),
+        "hapax.toml:3: `route[0].on_panic` says what a panic in a handler means, and a proxy runs no handler; remove it"
+    );
+}
+
+#[test]
 fn a_probe_that_goes_by_the_status_alone_gets_a_note() {
     let note = |name: &str| {
         format!(

@@ -178,8 +178,8 @@ fn a_route_inherits_what_it_does_not_say_and_is_protected() {
 #[test]
 fn every_key_of_a_policy_reaches_the_policy() {
     let text = "[ask]\nurl = \"http://127.0.0.1:9/ask\"\n[[route]]\nmethods = [\"DELETE\"]\npath = \"/a/{*rest}\"\n\
-        required = false\nmode = \"observe\"\nretention = \"7d\"\nlease = \"20s\"\non_lapse = \"resume\"\n\
-        on_server_error = \"completed\"\non_gateway_error = \"ready\"\non_panic = \"ready\"\nin_flight = \"accepted\"\n\
+        required = false\nmode = \"observe\"\nretention = \"7d\"\nlease = \"20s\"\non_lapse = \"rerun\"\n\
+        on_server_error = \"completed\"\non_gateway_error = \"ready\"\nin_flight = \"accepted\"\n\
         wait_max = \"20s\"\nkey_per = \"route\"\nkey_format = \"uuidv7\"\nkey_length_min = 36\nkey_age_max = \"1h\"\n\
         request_age_max = \"5m\"\nrequest_time_header = \"X-Time\"\nfingerprint = \"except\"\n\
         fingerprint_pointers = [\"/sent_at\"]\nfingerprint_headers = [\"X-Account\"]\nrequest_bytes_max = \"2MiB\"\n\
@@ -197,7 +197,7 @@ fn every_key_of_a_policy_reaches_the_policy() {
     }
     // Naming a route protects it, as the default does; everything else was changed above.
     assert_eq!(shown_twice[0], "protect: true,");
-    assert_eq!((route.required, route.mode, route.on_lapse), (false, Mode::Observe, OnLapse::Resume));
+    assert_eq!((route.required, route.mode, route.on_lapse), (false, Mode::Observe, OnLapse::Rerun));
     assert_eq!((route.on_server_error, route.on_gateway_error), (Meaning::Completed, Meaning::Ready));
     assert_eq!((route.key_per, route.fingerprint, route.keep_cookies), (KeyPer::Route, Counted::Except, true));
     assert_eq!(route.frozen().retention_ms, 604_800_000);
