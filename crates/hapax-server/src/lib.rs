@@ -11,6 +11,7 @@
 //! | [`operate`] | the operator's commands |
 //! | [`desk`] | what operators can do, on the store or through a running node |
 //! | [`run`] | starting, reloading, draining |
+//! | `address_scheme` | how addresses are made, as the store remembers it |
 //! | `places` | places for connections, and who goes when there are none left |
 //! | `descriptors` | file descriptors: how many there are, and for whom |
 //! | [`network`] | networks in CIDR notation: whose word is believed |
@@ -20,6 +21,7 @@
 //! | [`audit_routes`] | `hapax routes`: what is called without protection |
 
 pub mod abuse;
+mod address_scheme;
 pub mod admin;
 pub mod audit_routes;
 pub mod cli;

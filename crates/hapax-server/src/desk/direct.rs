@@ -4,17 +4,17 @@
 //! Records of hapax itself never show. Searches that would read everything go page by page and have an end.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hapax::remembered::SPACE;
 use hapax::tokens;
-use hapax_core::address::{Address, Key, Scope};
+use hapax_core::address::Address;
 use hapax_core::clock::Now;
-use hapax_core::engine::{Engine, Reply, Tokens};
+use hapax_core::engine::{Engine, Reply};
 use hapax_core::journal::{Journal as _, Note, NoteScan};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
-use hapax_core::record::{OnLapse, State, Version};
+use hapax_core::record::{OnLapse, State};
 use hapax_core::store::{Cursor, Damaged, Entry, ErrorKind, Page, Scan, Store as _, StoreError};
 use hapax_core::transition::{Answer, Event};
 use tokio::time::timeout;
@@ -26,6 +26,7 @@ use super::view::{
     AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StatusView,
 };
 use super::{Desk, DeskError, lookup, refused, shown, survey};
+use crate::address_scheme;
 use crate::run::ceiling::Ceiling;
 use crate::run::store::AnyStore;
 use crate::store_files::unprobed::ProbeCount;
@@ -115,16 +116,19 @@ impl Direct {
             Target::Key(Some(scope), key) => {
                 let is_it = |entry: &Entry| entry.address.key() == key && entry.address.scope() == scope;
                 let scan = Scan { scope: Some(scope.clone()), text: Some(key.as_str().to_owned()), ..Scan::default() };
-                let mut found = self.collect(&unfinished(&scan), is_it).await?;
-                if let Some(usual) = self.usual(scope, key).await?
-                    && found.entries.iter().all(|entry| entry.address != usual.address)
-                {
-                    found.entries.push(usual);
+                let known = address_scheme::known(&self.store).await?;
+                let (_, computed) = self.read_all(known.addresses(scope, key)).await?;
+                if !computed.is_empty() && known.is_per_caller {
+                    return Collected { entries: computed, ..Collected::default() }.one();
                 }
+                // Keys that are unique per route have addresses that cannot be computed from here.
+                let mut found = self.collect(&unfinished(&scan), is_it).await?;
+                let is_new = |one: &Entry| found.entries.iter().all(|entry| entry.address != one.address);
+                let computed: Vec<Entry> = computed.into_iter().filter(is_new).collect();
+                found.entries.extend(computed);
                 if !found.entries.is_empty() {
                     return found.one();
                 }
-                // Keys that are unique per route have addresses that cannot be computed from here.
                 self.collect(&scan, is_it).await?.one()
             }
             Target::Key(None, key) => {
@@ -149,11 +153,24 @@ impl Direct {
         }
     }
 
-    /// The record of that key where keys are unique per caller, as they are by default.
-    async fn usual(&self, scope: &Scope, key: &Key) -> Result<Option<Entry>, DeskError> {
-        let Some(address) = lookup::usual_address(scope, key) else { return Ok(None) };
-        let seen = self.store.get(&address).await?;
-        Ok(seen.stored.map(|stored| Entry { address, stored }))
+    /// What is at these addresses, and when that was.
+    async fn read_all(&self, addresses: impl Iterator<Item = Address>) -> Result<(Option<Now>, Vec<Entry>), DeskError> {
+        let (mut now, mut entries) = (None, Vec::new());
+        for address in addresses {
+            let seen = self.store.get(&address).await?;
+            now = Some(seen.now);
+            entries.extend(seen.stored.map(|stored| Entry { address, stored }));
+        }
+        Ok((now, entries))
+    }
+
+    /// A search by that filter; for a key of a scope it begins where that is.
+    async fn search(&self, filter: &Filter) -> Result<Search, DeskError> {
+        let search = Search::new(filter)?;
+        let Some((scope, key)) = search.addressed() else { return Ok(search) };
+        let known = address_scheme::known(&self.store).await?;
+        let addresses = known.addresses(scope, key).collect();
+        Ok(search.at(addresses, known.is_per_caller))
     }
 
     /// Records of callers that fit.
@@ -178,13 +195,17 @@ impl Direct {
         let mut limit = PAGE_ENTRIES_MAX;
         loop {
             let mut page = match (place.phase, search.ids()) {
+                (Phase::Addresses, _) => match self.read_all(search.addresses().iter().cloned()).await? {
+                    (Some(now), entries) => Page { entries, damaged: Vec::new(), next: None, now },
+                    (None, _) => return Err(refused::not_found()),
+                },
                 (Phase::Ids, Some((first, last))) => self.store.between(&first, &last, limit).await?,
                 _ => self.store.scan(&search.scan(place, limit)).await?,
             };
             let takes = |entry: &Entry| is_callers(entry) && search.takes(place.phase, entry);
             let fitting: Vec<usize> = (0..page.entries.len()).filter(|at| takes(&page.entries[*at])).collect();
             // A page of the store cannot be cut: its cursor is at its end. So a shorter one is asked for.
-            if fitting.len() > room && place.phase != Phase::Ids {
+            if fitting.len() > room && !matches!(place.phase, Phase::Ids | Phase::Addresses) {
                 limit = u32::try_from(fitting[room - 1] + 1).unwrap_or(1);
                 continue;
             }
@@ -197,7 +218,7 @@ impl Direct {
 
     /// Everything that a filter names, up to `max` and one more.
     pub(super) async fn matches(&self, filter: &Filter, max: usize) -> Result<Vec<Chosen>, DeskError> {
-        let search = Search::new(filter)?;
+        let search = self.search(filter).await?;
         let mut found = Vec::new();
         let mut place = search.start();
         while let Some(here) = place
@@ -229,14 +250,13 @@ impl Direct {
 
     /// Applies an event with its note, and says whether that changed anything.
     async fn apply(&self, at: &Address, event: &Event<'_>, note: &Note) -> Result<(Reply, bool), DeskError> {
-        let drawn = Drawn::default();
-        let engine = Engine::new(self.store.clone(), drawn.clone());
+        let engine = Engine::new(self.store.clone(), tokens::random as fn() -> [u8; 16]);
         let applying = engine.apply_noted(at, event, None, note);
         let reply = match self.patience {
             None => applying.await?,
             Some(patience) => timeout(patience, applying).await.map_err(|_| not_in_time())??,
         };
-        let changed = reply.record().is_some_and(|record| drawn.has(record.version));
+        let changed = reply.wrote;
         Ok((reply, changed))
     }
 }
@@ -277,24 +297,6 @@ impl Collected {
     }
 }
 
-/// The versions that were drawn, so that a write of our own is recognised.
-#[derive(Clone, Debug, Default)]
-struct Drawn(Arc<Mutex<Vec<Version>>>);
-
-impl Drawn {
-    fn has(&self, version: Version) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&version)
-    }
-}
-
-impl Tokens for Drawn {
-    fn draw(&self) -> [u8; 16] {
-        let token = tokens::random();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Version::from_bytes(token));
-        token
-    }
-}
-
 fn is_callers(entry: &Entry) -> bool {
     entry.address.space().as_str() != SPACE
 }
@@ -328,7 +330,7 @@ impl Desk for Direct {
 
     async fn list(&self, filter: &Filter, after: Option<&str>, limit: u32) -> Result<PageView, DeskError> {
         let limit = page_limit(limit)? as usize;
-        let search = Search::new(filter)?;
+        let search = self.search(filter).await?;
         let mut place = match after {
             Some(text) => Some(search.read(text)?),
             None => search.start(),

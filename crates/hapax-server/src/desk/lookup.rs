@@ -1,6 +1,6 @@
 //! Records and notes by an id, or by its first digits, on whichever store.
 
-use hapax_core::address::{Address, AddressScheme, Id, Key, Scope, Space};
+use hapax_core::address::Id;
 use hapax_core::journal::{Journal as _, NoteScan, Noted};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
 use hapax_core::store::{Page, Scan, Store as _, StoreError};
@@ -28,12 +28,6 @@ pub(super) fn range(digits: &str) -> Option<(Id, Id)> {
         Some(Id::from_bytes(bytes))
     };
     filled('0').zip(filled('f'))
-}
-
-/// Where a key is kept if keys are unique per caller, as they are by default.
-pub(crate) fn usual_address(scope: &Scope, key: &Key) -> Option<Address> {
-    let space = Space::new("http").ok()?;
-    Some(Address::new(&AddressScheme::default(), &space, scope, key))
 }
 
 /// Whether a record of that space was only observed: nobody was refused or answered by it.

@@ -11,7 +11,7 @@
 //! | `search` | which records, page by page; `lookup`: by id |
 //! | `bound` | whose record is meant: what names one well enough to change it |
 //! | `said` | what an operator says, checked; `refused`: why not, in words |
-//! | `purging`, `pinned` | taking answers away, and only what was seen |
+//! | `purging` | taking answers away, and only what was seen |
 //! | `survey` | how things stand |
 //! | `shown` | from records to what operators see; [`moment`]: times |
 
@@ -19,7 +19,6 @@ pub(crate) mod bound;
 pub mod direct;
 pub(crate) mod lookup;
 pub mod moment;
-mod pinned;
 mod purging;
 mod refused;
 pub mod remote;
@@ -29,7 +28,7 @@ mod shown;
 mod survey;
 pub mod view;
 
-pub(crate) use lookup::{is_observed, usual_address};
+pub(crate) use lookup::is_observed;
 
 use std::fmt;
 use std::future::Future;

@@ -247,6 +247,7 @@ impl Desk for Remote {
         }
         let texts = [
             ("scope", filter.scope.as_deref()),
+            ("key", filter.key.as_deref()),
             ("label", filter.label.as_deref()),
             ("find", filter.find.as_deref()),
             ("since", filter.since.as_deref()),

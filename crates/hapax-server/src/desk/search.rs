@@ -1,14 +1,14 @@
 //! Which records are meant: a filter that was checked, walked phase by phase and page by page.
 //!
-//! A search for anything a person pastes begins where it is cheap: ids by their index, then what is unfinished, by the due
-//! index, then keys and scopes of all records, and last the labels of all records, unless a record was found whose key,
+//! A search for anything a person pastes begins where it is cheap: ids by their index; a key of a named scope where it must be,
+//! if that can be computed; then what is unfinished, by the due index, then keys and scopes of all records, and last the labels of all records, unless a record was found whose key,
 //! scope or label is just what was pasted.
 //! No record is met in two phases. A cursor says phase and place, and is good for the filter it was made for, and for no
 //! other; but for its times, since "24 hours ago" is another moment whenever it is said.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use hapax_core::address::{Id, Scope};
+use hapax_core::address::{Address, Id, Key, Scope};
 use hapax_core::clock::Timestamp;
 use hapax_core::record::{Label, State};
 use hapax_core::store::{Cursor, Entry, Scan};
@@ -21,7 +21,7 @@ use super::{DeskError, DeskErrorKind, lookup, moment};
 const FIND_CHARS_MAX: usize = 512;
 
 /// The kind of cursor; another release may make others.
-const CURSOR_KIND: u8 = 1;
+const CURSOR_KIND: u8 = 2;
 
 /// Bytes of the digest that binds a cursor to its filter.
 const SEAL_BYTES: usize = 16;
@@ -32,6 +32,8 @@ const CURSOR_CHARS_MAX: usize = 512;
 /// Where a search looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
+    /// Where a key of a scope is, if it is unique per caller.
+    Addresses,
     /// Ids that begin so.
     Ids,
     /// What is unfinished, whatever of it fits.
@@ -45,7 +47,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    const EVERY: [Self; 5] = [Self::Ids, Self::Unfinished, Self::Texts, Self::Labels, Self::All];
+    const EVERY: [Self; 6] = [Self::Addresses, Self::Ids, Self::Unfinished, Self::Texts, Self::Labels, Self::All];
 }
 
 /// A place in a search.
@@ -63,8 +65,12 @@ pub(super) struct Place {
 pub(super) struct Search {
     states: Vec<State>,
     scope: Option<Scope>,
+    key: Option<Key>,
     label: Option<Label>,
+    /// What is looked for in texts: what was pasted, or else the key.
     find: Option<String>,
+    /// Where the key is, if it is unique per caller, and whether it cannot be anywhere else.
+    addresses: (Vec<Address>, bool),
     ids: Option<(Id, Id)>,
     since: Option<Timestamp>,
     until: Option<Timestamp>,
@@ -74,18 +80,36 @@ pub(super) struct Search {
 impl Search {
     /// Checks a filter.
     pub(super) fn new(filter: &Filter) -> Result<Self, DeskError> {
-        let find = filter.find.as_deref().map(pasted).transpose()?;
+        let pasted = filter.find.as_deref().map(pasted).transpose()?;
+        let key = filter.key.as_deref().map(key).transpose()?;
         let timeless = Filter { since: None, until: None, ..filter.clone() };
         Ok(Self {
             states: filter.states.iter().map(|name| state(name)).collect::<Result<_, _>>()?,
             scope: filter.scope.as_deref().map(scope).transpose()?,
             label: filter.label.as_deref().map(label).transpose()?,
-            ids: find.as_deref().and_then(lookup::range),
-            find,
+            ids: pasted.as_deref().and_then(lookup::range),
+            find: pasted.or_else(|| key.as_ref().map(|key| key.as_str().to_owned())),
+            key,
+            addresses: (Vec::new(), false),
             since: filter.since.as_deref().map(|text| time("since", text)).transpose()?,
             until: filter.until.as_deref().map(|text| time("until", text)).transpose()?,
             seal: serde_json::to_vec(&timeless).map_err(|error| invalid(error.to_string()))?,
         })
+    }
+
+    /// The key whose address can be computed.
+    pub(super) fn addressed(&self) -> Option<(&Scope, &Key)> {
+        self.scope.as_ref().zip(self.key.as_ref())
+    }
+
+    /// The same with the addresses that this key may have, and whether it has no others.
+    pub(super) fn at(self, addresses: Vec<Address>, are_all: bool) -> Self {
+        Self { addresses: (addresses, are_all), ..self }
+    }
+
+    /// The addresses of the first phase.
+    pub(super) fn addresses(&self) -> &[Address] {
+        &self.addresses.0
     }
 
     /// Where to begin.
@@ -99,6 +123,9 @@ impl Search {
         let found = place.found || found.iter().any(|entry| self.is_meant(place.phase, entry));
         if next.is_some() {
             return Some(Place { phase: place.phase, found, after: next });
+        }
+        if place.phase == Phase::Addresses && found && self.addresses.1 {
+            return None;
         }
         let phases = self.phases();
         let later = phases.into_iter().skip_while(|phase| *phase != place.phase).skip(1);
@@ -115,6 +142,7 @@ impl Search {
             self.states.is_empty() || self.states.iter().any(|state| state.is_unfinished() == unfinished)
         };
         let fits = |phase: &Phase| match phase {
+            Phase::Addresses => !self.addresses.0.is_empty(),
             Phase::Ids => self.ids.is_some(),
             Phase::Unfinished => may(true),
             Phase::Texts | Phase::Labels => may(false),
@@ -154,6 +182,7 @@ impl Search {
         let created_at = entry.stored.created_at();
         let asked_for = (self.states.is_empty() || self.states.contains(&record.state))
             && self.scope.as_ref().is_none_or(|scope| scope == at.scope())
+            && self.key.as_ref().is_none_or(|key| key == at.key())
             && self.label.as_ref().is_none_or(|label| record.labels.contains(label))
             && self.since.is_none_or(|since| created_at >= since)
             && self.until.is_none_or(|until| created_at < until);
@@ -163,7 +192,9 @@ impl Search {
         let by_label = || record.labels.iter().any(|label| is_label(label, text));
         let unfinished = record.state.is_unfinished();
         asked_for
+            && (phase == Phase::Addresses) == self.addresses.0.contains(at)
             && match phase {
+                Phase::Addresses => true,
                 Phase::All => true,
                 Phase::Ids => by_id(),
                 Phase::Unfinished => unfinished && !by_id() && (by_text() || by_label()),
@@ -234,6 +265,10 @@ fn state(name: &str) -> Result<State, DeskError> {
         let shown: String = name.chars().take(32).collect();
         invalid(format!("there is no state {shown:?}; use {}", State::ALL.map(State::name).join(", ")))
     })
+}
+
+fn key(text: &str) -> Result<Key, DeskError> {
+    Key::new(text).map_err(|error| invalid(error.to_string()))
 }
 
 pub(super) fn scope(text: &str) -> Result<Scope, DeskError> {

@@ -227,6 +227,9 @@ pub struct Filter {
     /// Of exactly this scope.
     #[schema(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
     pub scope: Option<String>,
+    /// Of exactly this key. With the scope, it is found at once.
+    #[schema(min_length = 1, max_length = 255, pattern = "^[\x20-\x7e]+$")]
+    pub key: Option<String>,
     /// With this label, `name=value`.
     #[schema(max_length = 512, pattern = r"^[^=\x00]+=[^\x00]+$")]
     pub label: Option<String>,

@@ -102,6 +102,7 @@ impl Times {
             states: which.state.clone(),
             scope: which.scope.clone(),
             label: which.label.clone(),
+            key: None,
             find: None,
             since: text(self.since),
             until: text(self.until),

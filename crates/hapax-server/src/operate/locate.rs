@@ -4,12 +4,12 @@
 //! quotation marks count. A key goes before a label. Where several fit, none is chosen: they are named; and so is what could
 //! not be read. To look at a record, any of these is enough. To change it, it must be said whose it is ([`bound`]).
 
-use hapax_core::address::{Key, Scope};
+use hapax_core::address::Key;
 
 use super::failure::Failure;
 use crate::desk::bound::{self, Bond, By};
 use crate::desk::view::{DamagedView, Filter, RecordView};
-use crate::desk::{Desk, DeskError, DeskErrorKind, is_observed, usual_address};
+use crate::desk::{Desk, DeskError, DeskErrorKind, is_observed};
 
 /// Fewer digits are not taken for those of an id.
 const ID_DIGITS_MIN: usize = 8;
@@ -151,7 +151,7 @@ async fn candidates(desk: &impl Desk, named: Named<'_>, among: Among) -> Result<
     Ok(found)
 }
 
-/// The cheap ways first: a whole id, and with a scope where the key usually is, and what is unfinished.
+/// The cheap ways first: a whole id, and the key of a scope.
 async fn fitting(desk: &impl Desk, named: Named<'_>, among: Among) -> Result<Candidates, Failure> {
     let Named { text, scope } = named;
     let filter = Filter { find: Some(text.to_owned()), scope: scope.map(str::to_owned), ..Filter::default() };
@@ -166,22 +166,19 @@ async fn fitting(desk: &impl Desk, named: Named<'_>, among: Among) -> Result<Can
             }
         }
         None => {}
-        Some(scope) => {
-            // Scope and key are the whole address where keys are unique per caller: that record is meant.
-            let usual = usual(desk, text, scope).await?;
-            if let Some(usual) = usual.clone().filter(|_| among == Among::UnfinishedFirst) {
-                return Ok(certainly(usual));
+        // Scope and key are enough where keys are unique per caller: then no other record is looked at.
+        Some(_) if Key::new(text).is_ok() => {
+            let keyed = Filter { find: None, key: Some(text.to_owned()), ..filter.clone() };
+            let mut found = search(desk, &keyed, text).await?;
+            let is_unfinished = |record: &RecordView| UNFINISHED.contains(&record.state.as_str());
+            if among == Among::UnfinishedFirst && found.records.iter().any(is_unfinished) {
+                found.records.retain(is_unfinished);
             }
-            let found = search(desk, &in_states(&UNFINISHED), text).await?;
-            // Otherwise the key, or a label, may stand in finished records, too.
-            match usual {
-                Some(usual) if found.records.iter().all(|it| it.id == usual.id) => return Ok(certainly(usual)),
-                None if among == Among::UnfinishedFirst && found.records.iter().any(|it| it.key == text) => {
-                    return Ok(found);
-                }
-                _ => {}
+            if !found.records.is_empty() {
+                return Ok(found);
             }
         }
+        Some(_) => {}
     }
     if among == Among::UnfinishedFirst {
         return search(desk, &filter, text).await;
@@ -221,15 +218,6 @@ async fn search(desk: &impl Desk, filter: &Filter, text: &str) -> Result<Candida
         after = page.next;
     }
     Ok(found)
-}
-
-/// The record of that key where keys are unique per caller, as they are by default.
-async fn usual(desk: &impl Desk, key: &str, scope: &str) -> Result<Option<RecordView>, Failure> {
-    let parts = Scope::new(scope).ok().zip(Key::new(key).ok());
-    match parts.and_then(|(scope, key)| usual_address(&scope, &key)) {
-        Some(address) => shown(desk, &address.id().to_string()).await,
-        None => Ok(None),
-    }
 }
 
 async fn shown(desk: &impl Desk, id: &str) -> Result<Option<RecordView>, Failure> {

@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `store` | the store that the configuration names |
 //! | `durability` | what an acknowledged write survives, as the store says, and watched |
-//! | `addresses` | how addresses are made, as the store remembers it |
 //! | `settings`, `scopes` | from the configuration to what the layer wants |
 //! | `prepare` | everything that is made of a configuration before the store is opened |
 //! | `guard` | rates, breaker, counts |
@@ -16,7 +15,6 @@
 //! | `readiness`, `banner`, `example` | what operators and newcomers see |
 //! | [`signals`], [`notify`] | what the system says, and what it is told |
 
-mod addresses;
 mod background;
 mod banner;
 pub(crate) mod ceiling;

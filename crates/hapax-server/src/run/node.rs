@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use hapax::http::{IdempotencyLayer, Settings};
-use hapax_core::address::AddressScheme;
 use hapax_core::store::{Durability, Store as _};
 use metrics_exporter_prometheus::PrometheusHandle;
 use rustls::ClientConfig;
@@ -16,6 +15,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
+use crate::address_scheme;
 use crate::admin::Access;
 use crate::config::{self, Config, ConfigErrors, LogFormat, Setting, Sources};
 use crate::descriptors;
@@ -35,7 +35,7 @@ use crate::run::scopes::ForLayer;
 use crate::run::service::Numbered;
 use crate::run::signals::{Signal, Signals};
 use crate::run::store::AnyStore;
-use crate::run::{Ended, StartError, addresses, memory, other, settings};
+use crate::run::{Ended, StartError, memory, other, settings};
 use crate::scope::Scopes;
 use crate::store_files::unprobed::ProbeCount;
 use crate::{admin, logs};
@@ -79,13 +79,13 @@ impl Node {
             let cause = meaning(&store, durability.last());
             return Err(StartError::Other(format!("`store.strict` refuses this store: {cause}; put it on a disk")));
         }
-        let remembered = addresses::recall(&store).await?;
+        let remembered = address_scheme::recall(&store).await?;
         let scopes = Arc::new(scopes.with_salt(remembered.salt));
         let ours = settings::scheme(&scopes.scheme(), &config);
-        if let Some(theirs) = addresses::confirm(&store, &ours, config.new_addresses).await? {
+        if let Some(theirs) = address_scheme::confirm(&store, &ours, config.new_addresses).await? {
             return Err(StartError::OtherAddresses { ours, theirs });
         }
-        let addresses = AddressScheme::new(&format!("1;{}", scopes.scheme())).map_err(other)?;
+        let addresses = address_scheme::of_scopes(&scopes.scheme()).map_err(other)?;
         let is_new = remembered.scheme.is_empty();
         let doorkeeper = Arc::new(Doorkeeper::new(&config, store.clone()));
         if let Err(error) = doorkeeper.ceiling.measure(&store).await {

@@ -50,6 +50,7 @@ fn rules() -> [(&'static str, Value); 3] {
         { "type": "null" },
         named("states", json!({ "minItems": 1 })),
         named("scope", text()),
+        named("key", text()),
         named("label", text()),
         named("find", text()),
         named("since", text()),

@@ -65,6 +65,8 @@ pub(super) async fn status<D: Desk>(to: To<'_, D>) -> Result<String, Refusal> {
             description = "In one of these states; repeatable."),
         ("scope" = Option<String>, Query, min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$",
             description = "Of exactly this scope."),
+        ("key" = Option<String>, Query, min_length = 1, max_length = 255, pattern = "^[\x20-\x7e]+$",
+            description = "Of exactly this key. With the scope, it is found at once."),
         ("label" = Option<String>, Query, max_length = 512, pattern = r"^[^=\x00]+=[^\x00]+$",
             description = "With this label: `name=value`."),
         ("find" = Option<String>, Query, max_length = 512, pattern = r"^[^\x00]*[^\s\x00][^\x00]*$",
@@ -81,11 +83,12 @@ pub(super) async fn status<D: Desk>(to: To<'_, D>) -> Result<String, Refusal> {
     responses((status = 200, body = PageView, description = "A page of records."))
 )]
 pub(super) async fn list<D: Desk>(to: To<'_, D>) -> Result<String, Refusal> {
-    let known = ["state", "scope", "label", "find", "since", "until", "after", "limit"];
+    let known = ["state", "scope", "key", "label", "find", "since", "until", "after", "limit"];
     let query = to.query.only(&known)?;
     let filter = Filter {
         states: query.texts("state")?,
         scope: query.text("scope")?,
+        key: query.text("key")?,
         label: query.text("label")?,
         find: query.text("find")?,
         since: query.text("since")?,

@@ -2,26 +2,84 @@
 //!
 //! What is remembered stands in a record of its own: the scheme, and random bytes that go into digests of credentials, so
 //! that a leaked store cannot be searched with a list of passwords. A server that would make other addresses refuses to
-//! start, unless it is told that this is meant.
+//! start, unless it is told that this is meant. Operators' look-ups compute the address of a key from it ([`known`]).
 
 use hapax::remembered::{self, Remembered as Recalled};
 use hapax::tokens;
+use hapax_core::address::{Address, AddressScheme, InvalidPart, Key, Scope, Space};
 use hapax_core::store::{ErrorKind, Store, StoreError};
 
 /// The name under which it is remembered.
 const NAME: &str = "addresses";
 
+/// The scheme begins with its own version.
+const VERSION: &str = "1";
+
+/// What follows the scheme of scopes where every key is unique per caller.
+const PER_CALLER: &str = "per-caller";
+
+/// The spaces in which a layer keeps keys that are unique per caller: those that it enforces, and those that it observes.
+const SPACES: [&str; 2] = ["http", "http-observed"];
+
 /// What the store remembers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Remembered {
+pub(crate) struct Remembered {
     /// Goes into digests of credentials.
-    pub(super) salt: [u8; 32],
+    pub(crate) salt: [u8; 32],
     /// How addresses are made; empty until [`confirm`] has been called once: then no node has used the store yet.
-    pub(super) scheme: String,
+    pub(crate) scheme: String,
+}
+
+/// The scheme of addresses where scopes are made so.
+pub(crate) fn of_scopes(scopes: &str) -> Result<AddressScheme, InvalidPart> {
+    AddressScheme::new(&format!("{VERSION};{scopes}"))
+}
+
+/// Names everything that decides about addresses, for the store to remember: how scopes are made, and for whom keys are unique.
+pub(crate) fn full(scopes: &str, key_per: &str) -> String {
+    format!("{VERSION};{scopes};{key_per}")
+}
+
+/// How the keys of a store are addressed, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    schemes: Vec<AddressScheme>,
+    /// Whether every key of a node is unique per caller. Otherwise some have addresses that depend on their path.
+    pub(crate) is_per_caller: bool,
+}
+
+impl Known {
+    fn of(scheme: &str) -> Self {
+        // A service with the layer in it uses the default.
+        let mut schemes = vec![AddressScheme::default()];
+        // Scopes end with a mark of the random bytes, and it has eight digits.
+        let scopes_end = scheme.rfind(";salt:").map(|at| at + ";salt:".len() + 8);
+        let parts = scopes_end.and_then(|at| scheme.split_at_checked(at));
+        if let Some((Ok(scheme), _)) = parts.map(|(scopes, rest)| (AddressScheme::new(scopes), rest)) {
+            schemes.insert(0, scheme);
+        }
+        let is_per_caller = parts.is_some_and(|(_, rest)| rest.strip_prefix(';') == Some(PER_CALLER));
+        Self { schemes, is_per_caller }
+    }
+
+    /// The addresses that a key of that scope has where it is unique per caller.
+    pub(crate) fn addresses<'a>(&'a self, scope: &'a Scope, key: &'a Key) -> impl Iterator<Item = Address> + 'a {
+        let spaces = SPACES.iter().filter_map(|name| Space::new(name).ok());
+        spaces.flat_map(move |space| self.schemes.iter().map(move |scheme| Address::new(scheme, &space, scope, key)))
+    }
+}
+
+/// How the keys of that store are addressed. Nothing is written.
+pub(crate) async fn known(store: &impl Store) -> Result<Known, StoreError> {
+    let recalled = remembered::recall(store, NAME).await?;
+    match recalled.text {
+        Some(_) => Ok(Known::of(&read(&recalled)?.scheme)),
+        None => Ok(Known::of("")),
+    }
 }
 
 /// What the store remembers. A new store draws its random bytes now; of several nodes that start at once, one does.
-pub(super) async fn recall(store: &impl Store) -> Result<Remembered, StoreError> {
+pub(crate) async fn recall(store: &impl Store) -> Result<Remembered, StoreError> {
     let recalled = remembered::recall(store, NAME).await?;
     if recalled.text.is_some() {
         return read(&recalled);
@@ -38,7 +96,7 @@ pub(super) async fn recall(store: &impl Store) -> Result<Remembered, StoreError>
 
 /// Compares the scheme with the one remembered; a store without one learns it, and with `renew` any store does.
 /// Returns the one that stands there if it is another.
-pub(super) async fn confirm(store: &impl Store, scheme: &str, renew: bool) -> Result<Option<String>, StoreError> {
+pub(crate) async fn confirm(store: &impl Store, scheme: &str, renew: bool) -> Result<Option<String>, StoreError> {
     let mut recalled = remembered::recall(store, NAME).await?;
     // Another node may confirm at the same time: what it wrote is compared as well.
     for _ in 0..8 {
@@ -87,6 +145,22 @@ mod tests {
     use super::*;
     use hapax_core::memory::Memory;
     use hapax_sqlite::SystemClock;
+
+    #[test]
+    fn a_scheme_says_where_keys_are() {
+        let scopes = "credential;salt:0123abcd";
+        for (key_per, is_per_caller) in
+            [("per-caller", true), ("per-caller;POST/pay=route", false), ("per-route", false)]
+        {
+            let known = Known::of(&full(scopes, key_per));
+            assert_eq!(known.schemes, [of_scopes(scopes).unwrap(), AddressScheme::default()], "{key_per}");
+            assert_eq!(known.is_per_caller, is_per_caller, "{key_per}");
+        }
+        for unknown in ["", "1;credential;per-caller", "1;credential;salt:12", "1;credential;salt:0123abcé"] {
+            let known = Known::of(unknown);
+            assert_eq!((known.schemes, known.is_per_caller), (vec![AddressScheme::default()], false), "{unknown}");
+        }
+    }
 
     #[tokio::test]
     async fn a_store_keeps_its_random_bytes_and_its_scheme() {
