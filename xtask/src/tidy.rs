@@ -1,9 +1,10 @@
 //! The tidy test: what neither compiler nor linter sees.
 //!
-//! Functions and files that have grown too long to be read in one sitting, files that no module names, files without a
+//! Functions and files that have grown too long to be read in one sitting, modules that need each other, files that no module names, files without a
 //! header, reminders and ignored tests that were left behind, paths that exist on one machine only. Every rule is a
 //! function from the sources to its findings. It does not judge style: the formatter and clippy do.
 
+mod cycles;
 mod length;
 mod masked;
 mod modules;
@@ -34,6 +35,7 @@ impl fmt::Display for Finding {
 /// Everything that is untidy, in order of file and line.
 pub(crate) fn check(sources: &Sources) -> Vec<Finding> {
     let mut findings = modules::without_module(sources);
+    findings.extend(cycles::check(sources));
     for (file, text) in sources {
         let mut add = |line: usize, what: String| findings.push(Finding { file: file.clone(), line, what });
         words::check(text, &mut add);

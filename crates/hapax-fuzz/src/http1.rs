@@ -3,8 +3,8 @@
 //! The first byte says how the rest is cut. The judge shares no code with the framing: heads are read by `httparse`, and
 //! bodies by the few lines below.
 
-use hapax_server::proxy::ListenOptions;
-use hapax_server::proxy::fuzzing::{self, End, Framed};
+use hapax_proxy::ListenOptions;
+use hapax_proxy::fuzzing::{self, End, Framed};
 
 pub(crate) const WORDS: &[&str] = &[
     "GET / HTTP/1.1\r\n",

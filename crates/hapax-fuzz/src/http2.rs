@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hapax_server::proxy::fuzzing::{self, End};
-use hapax_server::proxy::{Body, ListenOptions, Shutdown, serve};
+use hapax_proxy::fuzzing::{self, End};
+use hapax_proxy::{Body, ListenOptions, Shutdown, serve};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::{BodyExt, Full};

@@ -12,11 +12,9 @@ mod batch;
 mod requests;
 
 use std::borrow::Cow;
-use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::num::NonZeroU32;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use sha2::{Digest, Sha256};
@@ -316,51 +314,4 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     let text = bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect();
     // Digits are text.
     String::from_utf8(text).unwrap_or_default()
-}
-
-/// Names one request in logs and in refusals.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct RequestId(u64);
-
-impl RequestId {
-    /// A new id: 16 hexadecimal digits, unlike any other of this process and, but for bad luck, of any other.
-    #[must_use]
-    pub fn next() -> Self {
-        static COUNTED: AtomicU64 = AtomicU64::new(0);
-        static SEED: OnceLock<u64> = OnceLock::new();
-        let seed = *SEED.get_or_init(random_seed);
-        Self(mixed(seed, COUNTED.fetch_add(1, Ordering::Relaxed)))
-    }
-
-    /// The id as text, for every request.
-    #[must_use]
-    pub fn text(&self) -> Arc<str> {
-        hex(&self.0.to_be_bytes()).into()
-    }
-}
-
-impl fmt::Display for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(&self.0.to_be_bytes()))
-    }
-}
-
-impl fmt::Debug for RequestId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// The finaliser of SplitMix64: one to one, so a counter that does not repeat makes ids that do not.
-fn mixed(seed: u64, count: u64) -> u64 {
-    let mut bits = seed.wrapping_add(count.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
-}
-
-#[expect(clippy::disallowed_methods, reason = "names requests for people; nothing is decided by it or stored")]
-fn random_seed() -> u64 {
-    // Without a random source ids are still unique in this process.
-    getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()))
 }

@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use hapax_server::cli::{Cli, Command, ConfigCommand, Flags, Output, RoutesArgs};
 use hapax_server::config::{self, Config, ConfigErrors, Sources};
 use hapax_server::ledger::LedgerError;
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         Command::Routes(args) => routes(&args),
         Command::Reconcile(args) => reconcile(&args),
         Command::Store { command } => store(&command),
-        Command::Operate(operation) => Ok(operate::run(&operation, environment())),
+        Command::Operate(operation) => Ok(operate::run(&operation, environment(), Cli::command())),
     };
     done.unwrap_or_else(|failure| report(&failure))
 }

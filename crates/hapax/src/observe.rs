@@ -11,8 +11,6 @@ use std::sync::Arc;
 use hapax_core::store::StoreError;
 use metrics::{Counter, Histogram};
 
-use crate::survey::Waiting;
-
 /// A metric's name and its only label's value, by where they stand: both are constants of this crate. A constant that
 /// stands in two places is looked up twice, and is still one metric.
 type Place = (*const u8, *const u8);
@@ -202,11 +200,11 @@ pub(crate) fn reconciled(outcome: &'static str) {
 
 /// How many records wait for somebody to say what became of them. Their age stays as it was last known while the store's
 /// clock is not trusted.
-pub(crate) fn waiting(waiting: &Waiting, trusted: bool) {
-    metrics::gauge!("hapax_unknown").set(waiting.unknown as f64);
-    metrics::gauge!("hapax_dead").set(waiting.dead as f64);
-    if trusted {
-        metrics::gauge!("hapax_oldest_unknown_seconds").set(waiting.oldest_unknown_ms as f64 / 1000.0);
+pub(crate) fn waiting(unknown: u64, dead: u64, oldest_unknown_ms: Option<u64>) {
+    metrics::gauge!("hapax_unknown").set(unknown as f64);
+    metrics::gauge!("hapax_dead").set(dead as f64);
+    if let Some(ms) = oldest_unknown_ms {
+        metrics::gauge!("hapax_oldest_unknown_seconds").set(ms as f64 / 1000.0);
     }
 }
 
@@ -286,8 +284,8 @@ mod tests {
     fn an_age_stays_as_it_was_known_while_the_clock_is_not_trusted() {
         let recorder = Sum::default();
         metrics::with_local_recorder(&recorder, || {
-            waiting(&Waiting { oldest_unknown_ms: 7_000, ..Waiting::default() }, true);
-            waiting(&Waiting::default(), false);
+            waiting(0, 0, Some(7_000));
+            waiting(0, 0, None);
         });
         assert_eq!(f64::from_bits(recorder.1.load(Ordering::Relaxed)), 7.0);
     }

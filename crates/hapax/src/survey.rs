@@ -70,7 +70,7 @@ async fn count<S: Store>(store: &S, most: u64, mut tell: impl FnMut(&Address)) -
     }
     waiting.unknown = waiting.unknown.min(COUNTED_MAX);
     waiting.dead = waiting.dead.min(COUNTED_MAX);
-    observe::waiting(&waiting, trusted);
+    observe::waiting(waiting.unknown, waiting.dead, trusted.then_some(waiting.oldest_unknown_ms));
     Ok(waiting)
 }
 

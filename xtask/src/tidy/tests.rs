@@ -52,6 +52,22 @@ fn a_function_that_is_too_long_is_found() {
 }
 
 #[test]
+fn modules_that_need_each_other_are_found() {
+    let root = ("src/lib.rs", "//! Root.\n\nmod part;\nmod other;\npub use other::Name;\n");
+    let found = |part: &str, other: &str| {
+        let text = |code: &str| format!("//! Fine.\n\n{code}\n");
+        found_with(&[root, ("src/part.rs", &text(part)), ("src/other.rs", &text(other))])
+    };
+    let cycle = ["src/other.rs:1: import cycle other → part → other, by src/other.rs, src/part.rs"];
+    assert_eq!(found("use crate::other::Name;", "fn f() { crate::part::f() }"), cycle);
+    assert_eq!(found("use super::{other, Fine};", "type T = super::part::T;"), cycle);
+    assert_eq!(found("use crate::Name;", "use crate::part::f;"), cycle, "the root exports it");
+    assert_eq!(found("use crate::other::Name;", "use super::Fine;"), [""; 0]);
+    let test = "#[cfg(test)]\nmod tests {\n    use crate::part::f;\n}";
+    assert_eq!(found("use crate::other::Name;", test), [""; 0], "tests may look at anything");
+}
+
+#[test]
 fn tests_may_be_longer_but_not_endless() {
     let long = format!("//! Tests.\n\n{}", function("story", 120));
     let inline = format!("//! With tests.\n\n#[cfg(test)]\nmod tests {{\n{}}}\n", function("story", 120));

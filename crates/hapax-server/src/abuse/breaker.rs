@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::admin::metrics;
+use crate::telemetry;
 
 /// What callers are told to wait while a probe is under way: it will be decided soon.
 const PROBE_RETRY: Duration = Duration::from_secs(1);
@@ -242,7 +242,7 @@ impl Inner {
 }
 
 fn show(open: bool) {
-    ::metrics::gauge!(metrics::BREAKER_OPEN).set(if open { 1.0 } else { 0.0 });
+    ::metrics::gauge!(telemetry::BREAKER_OPEN).set(if open { 1.0 } else { 0.0 });
 }
 
 #[expect(clippy::disallowed_methods, reason = "jitter: it decides nothing that is stored; tests pass a seed")]

@@ -5,15 +5,11 @@
 //! listener and of pages (`guard`).
 
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, StatusCode};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// Says which person acts with a token that several people share.
-pub(crate) const ACTOR: HeaderName = HeaderName::from_static("x-hapax-actor");
-
-/// The name of a person or a script. It is kept with every note.
-pub(crate) const ACTOR_BYTES_MAX: usize = 80;
+use crate::desk::{ACTOR, ACTOR_BYTES_MAX};
 
 /// What a token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

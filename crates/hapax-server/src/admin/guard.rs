@@ -10,7 +10,7 @@ use http::Request;
 use http::header::{HOST, ORIGIN};
 use http::uri::Authority;
 
-use crate::proxy::host::is_host;
+use hapax_proxy::host::is_host;
 
 /// Does the request name this listener by a name that only an operator can have given it?
 pub(super) fn is_meant<B>(request: &Request<B>, names: &[String]) -> bool {

@@ -26,9 +26,9 @@ use tokio_util::task::TaskTracker;
 use super::answers::answer;
 use super::readiness::Readiness;
 use super::{Here, State};
-use crate::descriptors;
 use crate::desk::Desk;
-use crate::places::{Place, Places};
+use hapax_proxy::descriptors;
+use hapax_proxy::places::{Place, Places};
 
 /// Connections at once; then those that wait for a request, or for the rest of one, give way. A prober and two scrapers need
 /// three.

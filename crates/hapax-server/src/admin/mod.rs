@@ -12,15 +12,12 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`metrics`] | the list of metrics |
 //! | `readiness` | what "ready" means |
 //! | `guard` | what a browser can be made to do |
 //! | `access` | tokens and roles |
 //! | `answers`, `reply` | one request, one response |
 //! | `api` | all under `/v1` |
 //! | `listen` | sockets and their limits |
-
-pub mod metrics;
 
 mod access;
 mod answers;
@@ -38,7 +35,6 @@ use tokio::sync::Semaphore;
 
 use crate::abuse::callers::Callers;
 
-pub(crate) use access::{ACTOR, ACTOR_BYTES_MAX};
 pub use access::{Access, Role};
 pub use api::openapi;
 pub use listen::{CONNECTIONS_MAX, serve};
@@ -49,7 +45,7 @@ pub use readiness::{Check, Readiness};
 pub struct State<R, D> {
     /// Knows whether requests can be taken.
     pub readiness: R,
-    /// Renders the metrics; from [`metrics::install`].
+    /// Renders the metrics; from [`crate::telemetry::install`].
     pub metrics: PrometheusHandle,
     /// The busiest callers.
     pub callers: Arc<Callers>,

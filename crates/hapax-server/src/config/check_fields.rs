@@ -2,7 +2,7 @@
 //!
 //! By the time a request is looked at, some of its fields are gone and some are hapax's own. A key, a caller or a comparison that
 //! went by one of them would be nobody's: every request would be refused, or all would be alike. Which these are is left to
-//! `proxy::headers`; fields that hold something else to `check`.
+//! `hapax_proxy::headers`; fields that hold something else to `check`.
 
 use http::HeaderName;
 use http::header::PROXY_AUTHORIZATION;
@@ -10,7 +10,7 @@ use http::header::PROXY_AUTHORIZATION;
 use super::check::OTHER_USE;
 use super::model::{Config, Jwt, Place, ScopeKind};
 use super::reader::Reader;
-use crate::proxy::headers::{Fate, fate};
+use hapax_proxy::headers::{Fate, fate};
 
 /// Checks everything but policies.
 pub(super) fn config(reader: &mut Reader<'_>, config: &Config) {

@@ -35,11 +35,12 @@ mod sections;
 mod show;
 mod source;
 pub(crate) mod units;
+pub(crate) mod unprobed;
 mod value;
 
-pub use crate::network::{InvalidNetwork, Network};
 pub(crate) use changes::changes;
 pub use hapax_core::record::OnLapse;
+pub use hapax_proxy::network::{InvalidNetwork, Network};
 pub use model::{
     Admin, AdminToken, Ask, Backend, Background, Config, Cors, Dialect, FingerprintKeys, HmacKey, Jwt, JwtAlgorithm,
     JwtKeys, KeySyntax, Keys, Log, LogFormat, Mode, Place, Role, Route, Scope, ScopeKind, Server, Store, Tls, Upstream,

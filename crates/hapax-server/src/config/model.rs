@@ -15,8 +15,8 @@ pub use super::choice::{Dialect, JwtAlgorithm, KeySyntax, LogFormat, Mode, Role}
 use super::policy::Policy;
 use super::secret::Secret;
 use super::value::without_query;
-use crate::network::Network;
 use hapax::http::Pattern;
+use hapax_proxy::network::Network;
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq)]

@@ -15,8 +15,8 @@ use http::{HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::source::{Node, Raw};
 use super::units;
-use crate::network::Network;
 use hapax::http::Pattern;
+use hapax_proxy::network::Network;
 
 /// The text that stands for "not set".
 const OFF: &str = "off";

@@ -26,10 +26,10 @@ use super::view::{
     AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StatusView,
 };
 use super::{Desk, DeskError, lookup, refused, shown, survey};
-use crate::address_scheme;
-use crate::run::ceiling::Ceiling;
-use crate::run::store::AnyStore;
-use crate::store_files::unprobed::ProbeCount;
+use crate::config::unprobed::ProbeCount;
+use crate::store::AnyStore;
+use crate::store::address_scheme;
+use crate::store::ceiling::Ceiling;
 
 /// Pages of the store that one page of a list may take. A rare match gives an empty page and a cursor, not a long silence.
 const PAGES_PER_LIST_MAX: u32 = 8;

@@ -5,7 +5,7 @@ use hapax_core::journal::{Journal as _, NoteScan, Noted};
 use hapax_core::limits::PAGE_ENTRIES_MAX;
 use hapax_core::store::{Page, Scan, Store as _, StoreError};
 
-use crate::run::store::AnyStore;
+use crate::store::AnyStore;
 
 /// Fewer digits would fit too many records.
 pub(super) const DIGITS_MIN: usize = 8;

@@ -13,12 +13,11 @@
 //! | `said` | what an operator says, checked; `refused`: why not, in words |
 //! | `purging` | taking answers away, and only what was seen |
 //! | `survey` | how things stand |
-//! | `shown` | from records to what operators see; [`moment`]: times |
+//! | `shown` | from records to what operators see; [`time_spec`]: times as operators say them |
 
 pub(crate) mod bound;
 pub mod direct;
 pub(crate) mod lookup;
-pub mod moment;
 mod purging;
 mod refused;
 pub mod remote;
@@ -26,6 +25,7 @@ mod said;
 mod search;
 mod shown;
 mod survey;
+pub mod time_spec;
 pub mod view;
 
 pub(crate) use lookup::is_observed;
@@ -33,9 +33,16 @@ pub(crate) use lookup::is_observed;
 use std::fmt;
 use std::future::Future;
 
+use http::HeaderName;
 use view::{
     AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StatusView,
 };
+
+/// Says which person acts with a token that several people share.
+pub(crate) const ACTOR: HeaderName = HeaderName::from_static("x-hapax-actor");
+
+/// The name of a person or a script. It is kept with every note.
+pub(crate) const ACTOR_BYTES_MAX: usize = 80;
 
 /// What an operator can do. Every change names who acts; its reason stands in the request.
 pub trait Desk: Send + Sync {

@@ -161,7 +161,7 @@ mod tests {
     use hapax_sqlite::SystemClock;
 
     use super::*;
-    use crate::run::store::AnyStore;
+    use crate::store::AnyStore;
 
     type Rig = (Direct, Engine<AnyStore, tokens::Random>, Address, AttemptId);
 

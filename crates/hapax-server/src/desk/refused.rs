@@ -6,7 +6,8 @@ use hapax_core::engine::EngineError;
 use hapax_core::record::{OnLapse, State, Stored};
 use hapax_core::store::{Damaged, Entry, ErrorKind, StoreError};
 
-use super::{DeskError, DeskErrorKind, moment, shown};
+use super::{DeskError, DeskErrorKind, shown};
+use crate::timestamp;
 
 /// Records that are named where several fit.
 const NAMED_MAX: usize = 8;
@@ -43,7 +44,7 @@ pub(super) fn resolution(id: &Id, stored: &Stored, now: Now) -> DeskError {
 fn running(stored: &Stored, now: Now) -> String {
     let (attempt, policy) = (stored.record.attempt, stored.record.policy);
     let until = stored.due_at().unwrap_or_default();
-    let at = moment::text(until);
+    let at = timestamp::text(until);
     let ended = format!("the lease of attempt {attempt} ended at {at}, and no node has noticed");
     match policy.on_lapse {
         _ if now.at < until => format!(

@@ -26,9 +26,9 @@ use tokio_rustls::TlsConnector;
 use super::view::{
     AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StatusView,
 };
+use super::{ACTOR, ACTOR_BYTES_MAX};
 use super::{Desk, DeskError, DeskErrorKind};
-use crate::admin::{ACTOR, ACTOR_BYTES_MAX};
-use crate::proxy::tls;
+use hapax_proxy::tls;
 
 /// Where a token is taken from: never from a flag, which other users of the host can read.
 pub(crate) const TOKEN: &str = "HAPAX_ADMIN_TOKEN";

@@ -15,7 +15,8 @@ use hapax_core::store::{Cursor, Entry, Scan};
 use sha2::{Digest, Sha256};
 
 use super::view::Filter;
-use super::{DeskError, DeskErrorKind, lookup, moment};
+use super::{DeskError, DeskErrorKind, lookup};
+use crate::timestamp;
 
 /// What a person pastes is an identifier.
 const FIND_CHARS_MAX: usize = 512;
@@ -282,7 +283,7 @@ pub(super) fn label(text: &str) -> Result<Label, DeskError> {
 }
 
 fn time(name: &str, text: &str) -> Result<Timestamp, DeskError> {
-    moment::read(text)
+    timestamp::read(text)
         .ok_or_else(|| invalid(format!("`{name}` is not a time; write it as 2026-01-31 or 2026-01-31T09:05:00Z")))
 }
 

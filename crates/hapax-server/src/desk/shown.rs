@@ -8,8 +8,8 @@ use hapax_core::record::{Body, Outcome, State, Stored, Verdict};
 use hapax_core::store::{Damaged, Entry};
 
 use super::lookup::is_observed;
-use super::moment;
 use super::view::{AnswerView, DamagedView, NoteView, RecordView};
+use crate::timestamp;
 
 /// A record, as it stands at that time.
 pub(super) fn record(entry: &Entry, now: Now, body: bool) -> RecordView {
@@ -24,12 +24,12 @@ pub(super) fn record(entry: &Entry, now: Now, body: bool) -> RecordView {
         attempt: record.attempt,
         error: record.error.clone(),
         verdict: record.verdict.map(|verdict| self::verdict(verdict).to_owned()),
-        doubted_since: stored.doubted_since().map(moment::text),
+        doubted_since: stored.doubted_since().map(timestamp::text),
         probes: record.doubt.map_or(0, |doubt| doubt.probes),
-        created_at: moment::text(stored.created_at()),
-        changed_at: moment::text(stored.stamped_at),
-        due_at: stored.due_at().map(moment::text),
-        expires_at: stored.expires_at().map(moment::text),
+        created_at: timestamp::text(stored.created_at()),
+        changed_at: timestamp::text(stored.stamped_at),
+        due_at: stored.due_at().map(timestamp::text),
+        expires_at: stored.expires_at().map(timestamp::text),
         remark: remark(entry, now),
         labels: record.labels.iter().map(|label| (label.name.clone(), label.value.clone())).collect(),
         answer: record.outcome.as_deref().map(|outcome| answer(outcome, body)),
@@ -42,7 +42,7 @@ fn remark(entry: &Entry, now: Now) -> Option<String> {
     let observed = is_observed(entry.address.space().as_str()).then(|| "only observed".to_owned());
     let standing = match (stored.record.state, stored.due_at()) {
         (State::Running, Some(due_at)) if now.has_reached(due_at) => {
-            Some(format!("lease ended {}; no node has noticed", moment::text(due_at)))
+            Some(format!("lease ended {}; no node has noticed", timestamp::text(due_at)))
         }
         (State::Expired, _) => Some(taken_until(stored, now).map_or_else(
             || "free: the next request with the key runs".to_owned(),
@@ -58,7 +58,7 @@ fn remark(entry: &Entry, now: Now) -> Option<String> {
 pub(super) fn taken_until(stored: &Stored, now: Now) -> Option<String> {
     match stored.expires_at() {
         Some(expires_at) if now.has_reached(expires_at) => None,
-        expires_at => Some(expires_at.map_or_else(|| "further notice".to_owned(), moment::text)),
+        expires_at => Some(expires_at.map_or_else(|| "further notice".to_owned(), timestamp::text)),
     }
 }
 
@@ -99,7 +99,7 @@ pub(super) fn note(noted: Noted) -> NoteView {
     let about = note.about;
     NoteView {
         number,
-        at: moment::text(at),
+        at: timestamp::text(at),
         who: note.who,
         what: note.what,
         id: about.as_ref().map(|about| about.id.to_string()),

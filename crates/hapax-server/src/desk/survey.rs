@@ -9,11 +9,12 @@ use hapax_core::limits::PAGE_ENTRIES_MAX;
 use hapax_core::record::State;
 use hapax_core::store::{Cursor, Entry, ErrorKind, Scan, Store as _};
 
+use super::DeskError;
 use super::view::{CountsView, FenceView, StatusView, StoreView};
-use super::{DeskError, moment};
-use crate::run::ceiling::{Ceiling, Found};
-use crate::run::durability;
-use crate::run::store::AnyStore;
+use crate::store::AnyStore;
+use crate::store::ceiling::{Ceiling, Found};
+use crate::store::durability;
+use crate::timestamp;
 
 /// Counting stops here: more than this many pages of records in one state say the same.
 const PAGES_MAX: u32 = 50;
@@ -67,9 +68,9 @@ pub(super) async fn status(
     let fence = fence::standing(store).await?;
     problems.extend(fence.as_ref().map(|fence| fenced(fence, without_probe)));
     let fence = fence.map(|fence| FenceView {
-        lost_since: moment::text(fence.lost_since),
-        restored_at: moment::text(fence.restored_at),
-        until: moment::text(fence.until),
+        lost_since: timestamp::text(fence.lost_since),
+        restored_at: timestamp::text(fence.restored_at),
+        until: timestamp::text(fence.until),
         routes_without_probe: without_probe,
     });
     Ok(StatusView {
@@ -84,15 +85,15 @@ pub(super) async fn status(
             disk_free_bytes: room.disk.map(|disk| disk.free),
         },
         counts: counted.counts,
-        oldest_unknown_since: counted.oldest_unknown.map(moment::text),
+        oldest_unknown_since: counted.oldest_unknown.map(timestamp::text),
         fence,
-        now: moment::text(counted.now.at),
+        now: timestamp::text(counted.now.at),
     })
 }
 
 /// While it stands, clients with new keys are refused: somebody should know, and end it as soon as it is safe.
 fn fenced(fence: &Fence, without_probe: Option<usize>) -> String {
-    let (restored_at, until) = (moment::text(fence.restored_at), moment::text(fence.until));
+    let (restored_at, until) = (timestamp::text(fence.restored_at), timestamp::text(fence.until));
     let people = match without_probe {
         None => "on routes without a probe a person must decide each".to_owned(),
         Some(0) => "a probe decides each, for every route has one".to_owned(),

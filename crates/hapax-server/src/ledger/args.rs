@@ -8,12 +8,12 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::LedgerError;
-use super::moment;
+use super::timestamp;
 use crate::config::duration;
-use crate::desk::moment::Moment;
+use crate::desk::time_spec::TimeSpec;
+use crate::flags::Actor;
+use crate::flags::StoreFlags;
 use crate::logs::escaped;
-use crate::operate::args::Actor;
-use crate::store_files::args::StoreFlags;
 
 /// Longer reasons are documents; a reason is kept for ever and read in a list.
 const REASON_CHARS_MAX: usize = 1000;
@@ -140,8 +140,8 @@ pub(super) struct Plan {
     /// Rows say whose record they are about, or it is said out loud that no two callers use the same key. Otherwise a row
     /// decides nothing: callers choose keys and labels, and what is one's must not settle another's.
     pub(super) bound: bool,
-    pub(super) since: Option<Moment>,
-    pub(super) until: Option<Moment>,
+    pub(super) since: Option<TimeSpec>,
+    pub(super) until: Option<TimeSpec>,
     pub(super) settle_ms: u64,
 }
 
@@ -302,8 +302,8 @@ impl Matching {
     }
 }
 
-fn moment_of(flag: &str, text: &str) -> Result<Moment, LedgerError> {
-    moment::read(text).map(Moment::At).or_else(|| Moment::read(text)).ok_or_else(|| {
+fn moment_of(flag: &str, text: &str) -> Result<TimeSpec, LedgerError> {
+    timestamp::read(text).map(TimeSpec::At).or_else(|| TimeSpec::read(text)).ok_or_else(|| {
         usage(format!("`{flag}` is no time; write 2026-11-16T12:00:00Z, 2026-11-16 or how long ago, such as 24h"))
     })
 }

@@ -11,7 +11,7 @@ use super::book::Book;
 use super::compare::{self, Window};
 use super::report::{self, Summary};
 use super::{LedgerError, apply};
-use crate::operate::who;
+use crate::flags::who;
 use crate::store_files::open;
 
 /// Both agree.

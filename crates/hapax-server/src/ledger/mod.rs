@@ -8,7 +8,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`args`] | the flags, checked |
-//! | `moment` | times as providers write them |
+//! | `timestamp` | times as providers write them |
 //! | `rows`, `read_csv`, `read_ndjson` | the provider's rows, one at a time |
 //! | `book` | the temporary database: theirs, ours, findings |
 //! | `judge` | what a record and the rows about it mean together: one pure function |
@@ -23,12 +23,12 @@ mod book;
 pub mod command;
 mod compare;
 mod judge;
-mod moment;
 mod progress;
 mod read_csv;
 mod read_ndjson;
 mod report;
 mod rows;
+mod timestamp;
 
 use std::io;
 use std::path::PathBuf;

@@ -16,8 +16,8 @@ use super::book::{Book, Listed};
 use super::compare::Window;
 use super::judge::Kind;
 use super::rows::Says;
-use crate::desk::moment;
 use crate::logs::escaped;
+use crate::timestamp;
 
 /// Findings of one kind in the table; people who have more want a file.
 const SHOWN_MAX: u32 = 50;
@@ -144,9 +144,9 @@ fn malformed_text(summary: &Summary, book: &Book, to: &mut impl Write) -> Result
 
 fn summary_text(summary: &Summary, counts: &Counts, to: &mut impl Write) -> io::Result<()> {
     let Summary { rows, without_key, malformed, records, damaged, agreeing, .. } = summary;
-    let since = summary.window.since.map_or_else(|| "the beginning".to_owned(), moment::text);
+    let since = summary.window.since.map_or_else(|| "the beginning".to_owned(), timestamp::text);
     writeln!(to, "{}: {rows} rows, {without_key} without a key, {malformed} malformed", escaped(&summary.ledger))?;
-    writeln!(to, "store: {records} records from {since} to {}", moment::text(summary.window.until))?;
+    writeln!(to, "store: {records} records from {since} to {}", timestamp::text(summary.window.until))?;
     writeln!(to, "{agreeing:>10}  agree, or have nothing to say")?;
     for (kind, count) in counts.iter().filter(|(_, count)| *count > 0) {
         writeln!(to, "{count:>10}  {}: {}", kind.name(), kind.meaning())?;
@@ -170,7 +170,7 @@ fn json(summary: &Summary, counts: &Counts, book: &Book, to: &mut impl Write) ->
         counts.iter().map(|(kind, count)| (kind.name().to_owned(), json!(count))).collect();
     let Summary { ledger, rows, without_key, malformed, unlisted, records, damaged, agreeing, window } = summary;
     let head = json!({
-        "ledger": ledger, "since": window.since.map(moment::text), "until": moment::text(window.until),
+        "ledger": ledger, "since": window.since.map(timestamp::text), "until": timestamp::text(window.until),
         "rows": rows, "without_key": without_key, "malformed": malformed, "unlisted_statuses": unlisted,
         "records": records, "damaged": damaged, "agreeing": agreeing, "counts": counts,
     });

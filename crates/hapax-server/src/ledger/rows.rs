@@ -8,7 +8,7 @@ use hapax_core::address::{Key, Scope};
 use hapax_core::clock::Timestamp;
 
 use super::args::{By, LedgerArgs, Plan};
-use super::moment;
+use super::timestamp;
 use crate::logs::escaped;
 
 /// The longest row. A longer one is a quotation mark that was not closed, or no ledger at all.
@@ -132,7 +132,7 @@ impl<'a> Reading<'a> {
 
     fn row(&mut self, line: u64, cells: Cells) -> Result<Option<Row>, String> {
         let Some((name, second)) = self.names(&cells)? else { return Ok(None) };
-        let at = cells.time.as_deref().map(|text| moment::read(text).ok_or_else(|| no_time(text))).transpose()?;
+        let at = cells.time.as_deref().map(|text| timestamp::read(text).ok_or_else(|| no_time(text))).transpose()?;
         let says = cells.status.as_deref().map_or(Says::Happened, |status| self.meaning(status.trim()));
         Ok(Some(Row { line, name, second, says, at, body: cells.body.filter(|body| !body.is_empty()) }))
     }

@@ -13,7 +13,7 @@ use tracing_subscriber::layer::Context;
 
 use super::allowance::Allowances;
 use super::{Sink, Style, is_unsafe};
-use crate::desk::moment;
+use crate::timestamp;
 
 /// Writes what has the target of these lines, and nothing else.
 pub(super) struct Requests {
@@ -39,7 +39,7 @@ fn push_now(line: &mut String) {
     let now_ms = hapax::clock::wall_ms();
     NOW.with_borrow_mut(|(known_ms, text)| {
         if *known_ms != now_ms || text.is_empty() {
-            (*known_ms, *text) = (now_ms, moment::text(Timestamp::from_ms(now_ms)));
+            (*known_ms, *text) = (now_ms, timestamp::text(Timestamp::from_ms(now_ms)));
         }
         line.push_str(text);
     });
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!((&line["id"], &line["message"]), (&"x".into(), &"request".into()));
         assert_eq!((line["status"].as_u64(), line["duration_ms"].as_f64()), (Some(201), Some(4.21)));
         assert_eq!((&line["target"], &line["level"]), (&"hapax::request".into(), &"INFO".into()));
-        let moment = moment::read(line["timestamp"].as_str().unwrap()).unwrap();
+        let moment = timestamp::read(line["timestamp"].as_str().unwrap()).unwrap();
         assert!(hapax::clock::wall_ms() - moment.as_ms() < 60_000);
         assert_eq!(other["message"], "another line");
     }

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use crate::flags::Actor;
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use hapax_core::limits::NOTE_WORD_BYTES_MAX;
 
 /// What an operator can do.
 #[derive(Debug, Subcommand)]
@@ -262,23 +262,6 @@ pub struct VerdictArgs {
     /// Nobody knows: record a failure, so clients stop
     #[arg(long)]
     pub give_up: bool,
-}
-
-/// Who acts, for the audit log.
-#[derive(Clone, Debug, Default, Args)]
-pub struct Actor {
-    /// Who acts; without it user@host
-    #[arg(long = "as", value_name = "NAME", value_parser = name)]
-    pub who: Option<String>,
-}
-
-/// A name that a note can hold.
-fn name(text: &str) -> Result<String, String> {
-    let name = text.trim();
-    if name.is_empty() || name.len() > NOTE_WORD_BYTES_MAX {
-        return Err(format!("a name has 1 to {NOTE_WORD_BYTES_MAX} bytes; say who acts"));
-    }
-    Ok(name.to_owned())
 }
 
 /// What every command has that changes records.

@@ -9,9 +9,10 @@ use super::locate::is_padded;
 use super::open;
 use super::table::{may_be_cut, table, whole};
 use super::terminal::{Terminal, print, print_json, remark};
-use crate::desk::moment::{self, Moment};
+use crate::desk::time_spec::TimeSpec;
 use crate::desk::view::{Filter, PageView, RecordView};
 use crate::desk::{Desk, DeskError, DeskErrorKind};
+use crate::timestamp;
 
 /// Records in one list; more are asked for part by part.
 const LIST_MAX: u32 = 100_000;
@@ -76,14 +77,14 @@ pub(super) async fn run(args: &ListArgs, environment: Vec<(String, String)>) -> 
 
 /// From when to when, as the flags say it.
 pub(super) struct Times {
-    since: Option<Moment>,
-    until: Option<Moment>,
+    since: Option<TimeSpec>,
+    until: Option<TimeSpec>,
 }
 
 impl Times {
     pub(super) fn of(which: &Which) -> Result<Self, Failure> {
         let read = |flag: &str, text: &Option<String>| match text.as_deref() {
-            Some(text) => Moment::read(text).map(Some).ok_or_else(|| no_time(flag)),
+            Some(text) => TimeSpec::read(text).map(Some).ok_or_else(|| no_time(flag)),
             None => Ok(None),
         };
         Ok(Self { since: read("--since", &which.since)?, until: read("--until", &which.until)? })
@@ -91,13 +92,13 @@ impl Times {
 
     /// What the flags name. How long ago something was is counted by the store's clock, like the records' own times.
     pub(super) async fn filter(&self, desk: &impl Desk, which: &Which) -> Result<Filter, Failure> {
-        let is_ago = |moment: &Option<Moment>| matches!(moment, Some(Moment::Ago(_)));
+        let is_ago = |moment: &Option<TimeSpec>| matches!(moment, Some(TimeSpec::Ago(_)));
         let now = if is_ago(&self.since) || is_ago(&self.until) {
-            moment::read(&desk.status().await?.now).ok_or_else(no_clock)?
+            timestamp::read(&desk.status().await?.now).ok_or_else(no_clock)?
         } else {
             Timestamp::default()
         };
-        let text = |said: Option<Moment>| said.map(|said| moment::text(said.at(now)));
+        let text = |said: Option<TimeSpec>| said.map(|said| timestamp::text(said.at(now)));
         Ok(Filter {
             states: which.state.clone(),
             scope: which.scope.clone(),

@@ -5,7 +5,7 @@
 //! | [`args`] | the commands and their flags |
 //! | `open` | which desk: the store itself, or a running node |
 //! | `status`, `list`, `show`, `tail`, `resolve`, `purge`, `audit` | a command each |
-//! | `papers` | completions and manual pages |
+//! | `completions` | completions and manual pages |
 //! | `locate` | the one record that a person means |
 //! | `table`, `csv`, `terminal` | how things are printed, and what the terminal can |
 //! | `failure` | how a command ends that failed |
@@ -16,12 +16,12 @@
 
 pub mod args;
 mod audit;
+mod completions;
 mod csv;
 mod failure;
 mod list;
 mod locate;
 mod open;
-mod papers;
 mod purge;
 mod resolve;
 mod show;
@@ -34,7 +34,6 @@ use std::process::ExitCode;
 
 use args::{KeysCommand, Operation};
 use failure::Failure;
-pub(crate) use open::{who, without_token};
 
 /// Something needs a person.
 const EXIT_ATTENTION: u8 = 1;
@@ -44,10 +43,10 @@ const EXIT_DECLINED: u8 = 1;
 
 /// Runs a command to its end.
 #[must_use]
-pub fn run(operation: &Operation, environment: Vec<(String, String)>) -> ExitCode {
+pub fn run(operation: &Operation, environment: Vec<(String, String)>, commands: clap::Command) -> ExitCode {
     let done = match operation {
-        Operation::Completions { shell } => papers::completions(*shell),
-        Operation::Man { directory } => papers::man(directory.as_deref()),
+        Operation::Completions { shell } => completions::completions(*shell, commands),
+        Operation::Man { directory } => completions::man(directory.as_deref(), commands),
         _ => on_a_desk(operation, environment),
     };
     match done {

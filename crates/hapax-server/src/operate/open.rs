@@ -5,8 +5,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::args::{Actor, Place};
+use super::args::Place;
 use super::failure::Failure;
+use crate::config::unprobed::ProbeCount;
 use crate::config::{self, Backend, FlagValue, Secret, Sources};
 use crate::desk::direct::Direct;
 use crate::desk::remote::{Remote, TOKEN, TOKEN_FILE};
@@ -14,9 +15,9 @@ use crate::desk::view::{
     AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StatusView,
 };
 use crate::desk::{Desk, DeskError, DeskErrorKind};
-use crate::run::ceiling::Ceiling;
-use crate::run::store::AnyStore;
-use crate::store_files::unprobed::ProbeCount;
+use crate::flags::without_token;
+use crate::store::AnyStore;
+use crate::store::ceiling::Ceiling;
 
 /// One of the desks.
 #[derive(Debug)]
@@ -53,11 +54,6 @@ pub(super) async fn desk(place: &Place, environment: Vec<(String, String)>) -> R
     }))
 }
 
-/// What a person shows to a node is not what a node is configured with.
-pub(crate) fn without_token(environment: Vec<(String, String)>) -> Vec<(String, String)> {
-    environment.into_iter().filter(|(name, _)| name != TOKEN && name != TOKEN_FILE).collect()
-}
-
 fn token(environment: &[(String, String)]) -> Result<Option<Secret>, Failure> {
     let value = |name: &str| environment.iter().find(|(known, value)| known == name && !value.is_empty());
     match (value(TOKEN), value(TOKEN_FILE)) {
@@ -81,18 +77,6 @@ async fn open_store(config: &config::Store) -> Result<AnyStore, DeskError> {
         }
         _ => Ok(AnyStore::open_existing(config).await?),
     }
-}
-
-/// Who acts: as they say, or the user of this host; by number where the environment has no name for it.
-pub(crate) fn who(actor: &Actor, environment: &[(String, String)]) -> String {
-    if let Some(said) = &actor.who {
-        return said.clone();
-    }
-    let value = |name: &str| environment.iter().find(|(known, value)| known == name && !value.is_empty());
-    let named = value("USER").or_else(|| value("LOGNAME")).map(|(_, user)| user.clone());
-    let user = named.unwrap_or_else(|| format!("uid {}", rustix::process::getuid().as_raw()));
-    let system = rustix::system::uname();
-    format!("{user}@{}", system.nodename().to_string_lossy())
 }
 
 macro_rules! each {

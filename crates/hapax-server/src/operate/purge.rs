@@ -9,10 +9,11 @@ use super::terminal::{agrees, print, print_declined, print_json, someone_is_ther
 use crate::desk::Desk as _;
 use crate::desk::bound::{self, Bond, By};
 use crate::desk::view::{Filter, PurgeRequest, PurgeView};
+use crate::flags;
 
 pub(super) async fn run(args: &PurgeArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
     let times = Times::of(&args.which)?;
-    let who = open::who(&args.change.actor, &environment);
+    let who = flags::who(&args.change.actor, &environment);
     let desk = open::desk(&args.change.place, environment).await?;
     let which = times.filter(&desk, &args.which).await?;
     let id = match &args.key {

@@ -14,11 +14,12 @@ use super::open;
 use super::terminal::{agrees, print, print_declined, print_json, someone_is_there};
 use crate::desk::Desk as _;
 use crate::desk::view::{AnswerRequest, ChangeView, RecordView, ResolutionRequest};
+use crate::flags;
 use crate::logs::escaped;
 
 pub(super) async fn run(args: &ResolveArgs, environment: Vec<(String, String)>) -> Result<u8, Failure> {
     let request = request(args)?;
-    let who = open::who(&args.change.actor, &environment);
+    let who = flags::who(&args.change.actor, &environment);
     let desk = open::desk(&args.change.place, environment).await?;
     let named = ToChange {
         command: "resolve",

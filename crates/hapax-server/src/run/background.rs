@@ -15,13 +15,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::admin::metrics::FENCE;
 use crate::config;
-use crate::run::ceiling;
-use crate::run::durability::Watched;
 use crate::run::guard::Doorkeeper;
 use crate::run::probe::{Current, Probes};
-use crate::run::store::AnyStore;
+use crate::store::AnyStore;
+use crate::store::ceiling;
+use crate::store::durability::Watched;
+use crate::telemetry::FENCE;
 
 /// How long after its start a node looks again whether a fence stands.
 const FENCE_FIRST: Duration = Duration::from_millis(100);

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use hapax::http::IDEMPOTENCY_KEY;
 
 use crate::config::{Config, Mode, Policy, ScopeKind, without_query};
-use crate::run::durability::meaning;
 use crate::run::example::{Example, titled};
 use crate::run::node::Node;
+use crate::store::durability::meaning;
 
 /// The text, with the addresses that were bound.
 pub(super) fn text(node: &Node, from: SocketAddr, admin: Option<SocketAddr>) -> String {

@@ -12,10 +12,10 @@ use hapax::http::{Claim, Happened, Problem, Refusal, Refused, RequestId};
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode};
 use tower_service::Service;
 
-use crate::admin::metrics::REFUSED;
-use crate::proxy::headers::retain;
-use crate::proxy::request_id::UPSTREAM_REQUEST_ID;
-use crate::proxy::{Body, Failure, Upstream, problem};
+use hapax_proxy::header_map::retain;
+use hapax_proxy::metric_names::REFUSED;
+use hapax_proxy::request_id::UPSTREAM_REQUEST_ID;
+use hapax_proxy::{Body, Failure, Upstream, problem};
 
 /// How soon to come back and find out: the doubt is recorded by then.
 const DOUBT_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -110,7 +110,7 @@ impl Asked {
         let problem = response.extensions_mut().remove::<problem::Problem>();
         let (Some(problem), Some(id)) = (problem, &self.request_id) else { return response };
         problem.tell(&id.0);
-        let mut named = problem.response_to(&id.0);
+        let mut named = problem.response_to(&id.0).map(Body::from);
         std::mem::swap(named.extensions_mut(), response.extensions_mut());
         named
     }

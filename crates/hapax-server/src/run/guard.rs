@@ -17,8 +17,8 @@ use crate::abuse::callers::{Callers, What};
 use crate::abuse::clients::{Clients, Worth};
 use crate::abuse::rates::Rates;
 use crate::config::Config;
-use crate::run::ceiling::Ceiling;
-use crate::run::store::AnyStore;
+use crate::store::AnyStore;
+use crate::store::ceiling::Ceiling;
 
 /// Tries to note late truth: over about two minutes, twice as long apart each time.
 const NOTE_TRIES_MAX: u32 = 8;

@@ -2,12 +2,9 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `store` | the store that the configuration names |
-//! | `durability` | what an acknowledged write survives, as the store says, and watched |
 //! | `settings`, `scopes` | from the configuration to what the layer wants |
 //! | `prepare` | everything that is made of a configuration before the store is opened |
 //! | `guard` | rates, breaker, counts |
-//! | `ceiling` | whether the store has room for new keys |
 //! | `node` | all of these together, while the process lives |
 //! | `background`, `probe` | what is done beside requests, and how unknown outcomes are found out |
 //! | `forward` | the upstream behind the layer |
@@ -17,8 +14,6 @@
 
 mod background;
 mod banner;
-pub(crate) mod ceiling;
-pub(crate) mod durability;
 mod example;
 mod forward;
 mod guard;
@@ -33,7 +28,6 @@ mod scopes;
 mod service;
 mod settings;
 pub mod signals;
-pub mod store;
 
 use std::io::{ErrorKind, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
@@ -45,10 +39,11 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio::time::timeout;
 
 use crate::config::{Config, LogFormat, Sources};
-use crate::descriptors;
-use crate::proxy::Shutdown;
-use crate::proxy::tls::TlsError;
+use crate::telemetry;
 use crate::{admin, logs};
+use hapax_proxy::Shutdown;
+use hapax_proxy::descriptors;
+use hapax_proxy::tls::TlsError;
 use node::Node;
 use notify::Notify;
 pub use prepare::{Prepared, prepare};
@@ -124,14 +119,14 @@ pub async fn proxy(
 ) -> Result<Ended, StartError> {
     let log = &config.log;
     logs::init(node::log_format(log.format), &log.level, log.requests_per_second).map_err(other)?;
-    let metrics = admin::metrics::install().map_err(other)?;
-    admin::metrics::begin();
+    let metrics = telemetry::install().map_err(other)?;
+    telemetry::begin();
     let mut signals = Signals::install(reloads).map_err(other)?;
     let server = &config.server;
     descriptors::divide(
         memory::connections(server),
         memory::places(server.attempts_max.get() as usize, server),
-        config.store.connections.get() as usize,
+        admin::CONNECTIONS_MAX + config.store.connections.get() as usize,
     );
     let listener = bind(config.server.from, "--from")?;
     let admin_listener = match config.admin.from {

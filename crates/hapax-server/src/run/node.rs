@@ -15,16 +15,11 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower_layer::Layer;
 
-use crate::address_scheme;
 use crate::admin::Access;
+use crate::config::unprobed::ProbeCount;
 use crate::config::{self, Config, ConfigErrors, LogFormat, Setting, Sources};
-use crate::descriptors;
 use crate::desk::direct::Direct;
-use crate::proxy::headers::ReliedOn;
-use crate::proxy::tls::{self, Certificate};
-use crate::proxy::{self, ListenOptions, Shutdown, Upstream, UpstreamOptions};
 use crate::run::background::{self, Background};
-use crate::run::durability::{Watched, meaning};
 use crate::run::forward::Forward;
 use crate::run::guard::Doorkeeper;
 use crate::run::notify::Notify;
@@ -34,11 +29,16 @@ use crate::run::readiness::Fitness;
 use crate::run::scopes::ForLayer;
 use crate::run::service::Numbered;
 use crate::run::signals::{Signal, Signals};
-use crate::run::store::AnyStore;
 use crate::run::{Ended, StartError, memory, other, settings};
 use crate::scope::Scopes;
-use crate::store_files::unprobed::ProbeCount;
+use crate::store::AnyStore;
+use crate::store::address_scheme;
+use crate::store::durability::{Watched, meaning};
 use crate::{admin, logs};
+use hapax_proxy::descriptors;
+use hapax_proxy::headers::ReliedOn;
+use hapax_proxy::tls::{self, Certificate};
+use hapax_proxy::{ListenOptions, Shutdown, Upstream, UpstreamOptions};
 
 /// How long a replayed answer is at hand. Retries of one key in a storm come closer together; people who purge a key need
 /// longer to tell anybody.
@@ -149,7 +149,7 @@ impl Node {
         let service = Numbered::new(self.layer.layer(self.forward()));
         let tls = self.certificate.as_ref().map(Certificate::server_config).transpose()?;
         let options = ListenOptions { relied_on: Arc::clone(&self.relied_on), ..listen_options(&self.config) };
-        Ok(tokio::spawn(proxy::serve(listener, tls, options, service, shutdown)))
+        Ok(tokio::spawn(hapax_proxy::serve(listener, tls, options, service, shutdown)))
     }
 
     fn forward(&self) -> Forward {

@@ -12,11 +12,11 @@ use arc_swap::ArcSwap;
 
 use crate::config::{Config, ConfigErrors, JwtKeys, Origin, Problem, ScopeKind, Setting};
 use crate::logs;
-use crate::proxy::Upstream;
-use crate::proxy::tls::{self, Certificate, TlsError};
 use crate::run::probe::Probes;
 use crate::run::{StartError, node, scopes, settings};
 use crate::scope::{ScopeConfigError, Scopes};
+use hapax_proxy::Upstream;
+use hapax_proxy::tls::{self, Certificate, TlsError};
 
 /// All of it, ready for use.
 pub struct Prepared {

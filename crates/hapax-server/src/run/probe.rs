@@ -21,10 +21,10 @@ use http_body_util::{BodyExt, Limited};
 
 use crate::config::policy::Policy;
 use crate::config::{self, Config, ProbeAnswer, Sign};
-use crate::proxy::{Body, Failure, Upstream};
 use crate::run::node::upstream_at;
 use crate::run::probe_path::filled;
 use crate::run::{StartError, other};
+use hapax_proxy::{Body, Failure, Upstream};
 
 /// The largest answer of a probe. It is about one request.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;

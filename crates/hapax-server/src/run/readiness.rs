@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::abuse::breaker::Breaker;
 use crate::admin::{Check, Readiness};
-use crate::descriptors;
-use crate::run::durability::{Watched, level};
 use crate::run::guard::Doorkeeper;
+use crate::store::durability::{Watched, level};
+use hapax_proxy::descriptors;
 
 /// What is looked at.
 #[derive(Clone, Debug)]

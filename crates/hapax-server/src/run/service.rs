@@ -6,8 +6,6 @@ use std::task::{Context, Poll};
 use http::Request;
 use tower_service::Service;
 
-use crate::logs;
-
 /// Numbers requests.
 #[derive(Clone, Debug)]
 pub(super) struct Numbered<S> {
@@ -31,7 +29,7 @@ impl<S: Service<Request<B>>, B> Service<Request<B>> for Numbered<S> {
 
     fn call(&mut self, mut request: Request<B>) -> S::Future {
         if request.extensions().get::<hapax::http::RequestId>().is_none() {
-            request.extensions_mut().insert(hapax::http::RequestId(logs::RequestId::next().text()));
+            request.extensions_mut().insert(hapax::http::RequestId(hapax_proxy::request_id::next()));
         }
         self.inner.call(request)
     }

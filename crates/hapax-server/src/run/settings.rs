@@ -8,11 +8,11 @@ use hapax::http::{
 use hapax_core::fingerprint::{HmacKey, InvalidRecipe};
 use http::HeaderName;
 
-use crate::address_scheme;
 use crate::admin::{Access, Role};
 use crate::config::policy::{self, Policy};
 use crate::config::{self, Config, ScopeKind};
 use crate::run::{StartError, other};
+use crate::store::address_scheme;
 
 /// The store's own limit comes first, so that its answer, that nothing was written, still arrives.
 const STORE_GRACE: Duration = Duration::from_millis(500);

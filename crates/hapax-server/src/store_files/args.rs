@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand};
 
-use crate::cli::Flags;
-use crate::config::Sources;
-use crate::operate::args::Actor;
+use crate::flags::{Actor, StoreFlags};
 
 /// What to do with the store.
 #[derive(Clone, Debug, Subcommand)]
@@ -19,35 +17,6 @@ pub enum StoreCommand {
     Recover(RecoverArgs),
     /// Show, raise or lift the fence over what a restore may have lost
     Fence(FenceArgs),
-}
-
-/// Which store.
-#[derive(Clone, Debug, Default, Args)]
-pub struct StoreFlags {
-    /// A store [default: as configured]
-    #[arg(long, value_name = "URL")]
-    pub store: Option<String>,
-    /// The configuration [default: hapax.toml]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-}
-
-impl StoreFlags {
-    /// What a configuration is made from. No upstream is needed: nothing is forwarded.
-    #[must_use]
-    pub fn sources(&self, environment: Vec<(String, String)>) -> Sources {
-        let flags = Flags { config: self.config.clone(), store: self.store.clone(), ..Flags::default() };
-        Sources { without_upstream: true, ..flags.sources(environment) }
-    }
-
-    /// The same for a command that needs nothing but the store's place: where a flag names it, nothing else is read, so that a
-    /// broken file is no reason to go without a backup.
-    pub(super) fn sources_of_place(&self, environment: Vec<(String, String)>) -> Sources {
-        match &self.store {
-            Some(_) => Sources { directory: None, ..Self { config: None, ..self.clone() }.sources(Vec::new()) },
-            None => self.sources(environment),
-        }
-    }
 }
 
 /// The flags of `hapax store backup`.

@@ -7,7 +7,7 @@ use hapax_sqlite::{Contents, back_up};
 use super::StoreFileError;
 use super::args::BackupArgs;
 use super::open;
-use crate::desk::moment;
+use crate::timestamp;
 
 /// Makes the copy and says what it holds.
 pub(super) fn run(args: &BackupArgs, environment: Vec<(String, String)>) -> Result<String, StoreFileError> {
@@ -27,6 +27,6 @@ pub(super) fn shown(contents: &Contents) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(text, "It holds {total} records, hapax's own included ({each}), {} bytes.", contents.bytes);
-    let _ = writeln!(text, "It knows of everything up to {}.", moment::text(contents.newest));
+    let _ = writeln!(text, "It knows of everything up to {}.", timestamp::text(contents.newest));
     text
 }

@@ -20,10 +20,10 @@ use hapax_core::transition::Event;
 use super::StoreFileError;
 use super::args::FenceArgs;
 use super::open;
-use super::unprobed::ProbeCount;
+use crate::config::unprobed::ProbeCount;
 use crate::config::{self, Config};
-use crate::desk::moment;
-use crate::operate::{who, without_token};
+use crate::flags::{who, without_token};
+use crate::timestamp;
 
 /// What raising a fence came to.
 pub(super) struct Raised {
@@ -45,7 +45,7 @@ pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) ->
         return Err(StoreFileError::Usage("`--reason` is empty; say why in a sentence".to_owned()));
     }
     if let Some(config) = config.as_ref().filter(|_| args.raise) {
-        let since = args.since.as_deref().and_then(moment::read).ok_or_else(no_time)?;
+        let since = args.since.as_deref().and_then(timestamp::read).ok_or_else(no_time)?;
         if since > now {
             return Err(StoreFileError::Usage("`--since` has not come yet; give the time of the backup".to_owned()));
         }
@@ -57,7 +57,7 @@ pub(super) async fn run(args: &FenceArgs, environment: Vec<(String, String)>) ->
         let Some(standing) = fence::standing(&store).await? else {
             return Ok("No fence stands; nothing to lift.\n".to_owned());
         };
-        let stood = format!("stood since {}", moment::text(standing.restored_at));
+        let stood = format!("stood since {}", timestamp::text(standing.restored_at));
         fence::lift(&store, &note(&who, "lift-fence", reason, &stood)).await?;
         return Ok(
             "The fence is lifted. Nodes notice within a few seconds: from then on every new key runs.\n\
@@ -156,7 +156,7 @@ pub(super) fn note(who: &str, what: &str, reason: &str, detail: &str) -> Note {
 }
 
 fn detail(fence: &Fence) -> String {
-    format!("lost since {}, until {}", moment::text(fence.lost_since), moment::text(fence.until))
+    format!("lost since {}, until {}", timestamp::text(fence.lost_since), timestamp::text(fence.until))
 }
 
 /// What a fence means, in the words of those who will be called about it.
@@ -178,9 +178,9 @@ pub(super) fn shown(fence: &Fence, config: Option<&Config>) -> String {
          (Routes as in {source}.)\n\
          hapax status needs attention meanwhile.\n\
          It falls by itself at {end}; lift it earlier with hapax store fence --lift --reason TEXT.\n",
-        lost = moment::text(*lost_since),
-        back = moment::text(*restored_at),
-        end = moment::text(*until),
+        lost = timestamp::text(*lost_since),
+        back = timestamp::text(*restored_at),
+        end = timestamp::text(*until),
         lasts = length(restored_at.ms_until(*until)),
     )
 }

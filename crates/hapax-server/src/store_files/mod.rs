@@ -17,7 +17,6 @@ mod old_record;
 pub mod open;
 mod recover;
 mod restore;
-pub(crate) mod unprobed;
 
 use std::path::PathBuf;
 

@@ -5,10 +5,10 @@
 use std::path::PathBuf;
 
 use super::StoreFileError;
-use super::args::StoreFlags;
 use crate::config::{self, Backend};
-use crate::operate::without_token;
-use crate::run::store::AnyStore;
+use crate::flags::StoreFlags;
+use crate::flags::without_token;
+use crate::store::AnyStore;
 
 /// Opens the store.
 ///

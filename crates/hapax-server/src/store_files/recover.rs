@@ -22,9 +22,9 @@ use super::args::RecoverArgs;
 use super::old_record::{Left, Plan, plan};
 use super::{fence, open};
 use crate::desk::lookup;
+use crate::flags::who;
 use crate::logs::escaped;
-use crate::operate::who;
-use crate::run::store::AnyStore;
+use crate::store::AnyStore;
 
 /// Records that are named one by one. More are counted.
 const NAMED_MAX: usize = 50;

@@ -9,8 +9,8 @@ use super::StoreFileError;
 use super::args::RestoreArgs;
 use super::{backup, fence, open};
 use crate::config;
-use crate::desk::moment;
-use crate::operate::{who, without_token};
+use crate::flags::{who, without_token};
+use crate::timestamp;
 
 /// Files that are kept within one second. More restores than that are a loop.
 const KEPT_PER_SECOND_MAX: u32 = 1_000;
@@ -47,7 +47,7 @@ pub(super) async fn run(args: &RestoreArgs, environment: Vec<(String, String)>) 
 
 /// `.before-restore-20261116T120000Z`: sorts by time and needs no quotes in a shell.
 fn ending(now: Timestamp) -> String {
-    let time: String = moment::text(now).chars().filter(|letter| !matches!(letter, '-' | ':')).collect();
+    let time: String = timestamp::text(now).chars().filter(|letter| !matches!(letter, '-' | ':')).collect();
     let time = time.split('.').next().unwrap_or_default();
     format!(".before-restore-{time}Z")
 }

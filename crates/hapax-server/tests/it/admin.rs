@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use hapax_server::abuse::breaker::Breaker;
 use hapax_server::abuse::callers::{Callers, What};
-use hapax_server::admin::metrics::{self, ALL, Kind};
 use hapax_server::admin::{self, Access, CONNECTIONS_MAX, Check, Readiness, Role, State};
 use hapax_server::desk::view::{
     AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StatusView,
 };
 use hapax_server::desk::{Desk, DeskError, DeskErrorKind};
-use hapax_server::logs::{self, Format, RequestId, Style};
+use hapax_server::logs::{self, Format, Style};
+use hapax_server::telemetry::{self, ALL, Kind};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -81,7 +81,7 @@ struct Admin {
 fn state(checks: Option<Vec<Check>>) -> State<Fixed, Nobody> {
     State {
         readiness: Fixed(checks),
-        metrics: recorded(metrics::begin),
+        metrics: recorded(telemetry::begin),
         callers: Arc::new(Callers::new()),
         access: Arc::default(),
         hosts: Vec::new(),
@@ -91,7 +91,7 @@ fn state(checks: Option<Vec<Check>>) -> State<Fixed, Nobody> {
 
 /// What a recorder of its own saw while `emit` ran.
 fn recorded(emit: impl FnOnce()) -> PrometheusHandle {
-    let recorder = metrics::builder().unwrap().build_recorder();
+    let recorder = telemetry::builder().unwrap().build_recorder();
     let handle = recorder.handle();
     ::metrics::with_local_recorder(&recorder, emit);
     handle
@@ -408,7 +408,7 @@ fn parsed(text: &str) -> BTreeMap<String, Vec<(String, f64)>> {
 
 /// Emits every metric once, as the proxy would.
 fn emit_everything() {
-    metrics::begin();
+    telemetry::begin();
     for metric in ALL {
         let labels: Vec<(&str, &str)> = metric.labels.iter().map(|(name, _)| (*name, "example")).collect();
         match metric.kind {
@@ -417,7 +417,7 @@ fn emit_everything() {
             Kind::Histogram(_) => ::metrics::histogram!(metric.name, &labels).record(0.004),
         }
     }
-    metrics::set_durability("sqlite", "disk", Some("none"));
+    telemetry::set_durability("sqlite", "disk", Some("none"));
 }
 
 #[tokio::test]
@@ -441,7 +441,7 @@ async fn a_scrape_is_well_formed_and_whole() {
 
 #[test]
 fn what_can_begin_at_zero_does() {
-    let series = parsed(&recorded(metrics::begin).render());
+    let series = parsed(&recorded(telemetry::begin).render());
     for metric in ALL {
         let known_values = metric.labels.iter().all(|(_, values)| !values.is_empty());
         if known_values && !matches!(metric.kind, Kind::Histogram(_)) {
@@ -455,7 +455,7 @@ fn what_can_begin_at_zero_does() {
 
 #[test]
 fn a_fresh_node_shows_every_refusal_and_every_reason_to_pass() {
-    let rendered = recorded(metrics::begin).render();
+    let rendered = recorded(telemetry::begin).render();
     for row in ["hapax_refused_total{reason=\"key-missing\"} 0", "hapax_passed_through_total{why=\"no-key\"} 0"] {
         assert!(rendered.contains(row), "{row}: {rendered}");
     }
@@ -464,7 +464,7 @@ fn a_fresh_node_shows_every_refusal_and_every_reason_to_pass() {
 #[test]
 fn the_breaker_shows_in_its_gauge() {
     let handle = recorded(|| {
-        metrics::begin();
+        telemetry::begin();
         let breaker = Breaker::new(1, PATIENCE);
         breaker.admit().unwrap().report(false);
         assert!(breaker.admit().is_err());
@@ -474,8 +474,8 @@ fn the_breaker_shows_in_its_gauge() {
 
 #[test]
 fn a_second_recorder_is_refused() {
-    metrics::install().unwrap();
-    assert!(metrics::install().is_err());
+    telemetry::install().unwrap();
+    assert!(telemetry::install().is_err());
 }
 
 #[test]
@@ -693,7 +693,7 @@ fn a_caller_is_logged_as_the_start_of_its_sha256() {
 
 #[test]
 fn request_ids_are_short_and_never_the_same() {
-    let ids: BTreeSet<String> = (0..100_000).map(|_| RequestId::next().to_string()).collect();
+    let ids: BTreeSet<String> = (0..100_000).map(|_| hapax_proxy::request_id::next().to_string()).collect();
     assert_eq!(ids.len(), 100_000);
     assert!(ids.iter().all(|id| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit())));
 }

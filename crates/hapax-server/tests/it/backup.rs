@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::node::{self, Kept, Node, on_both_stores, pay, refused, start, start_with};
 use hapax_core::clock::Timestamp;
-use hapax_server::desk::moment;
+use hapax_server::timestamp;
 use hapax_testkit::ledger::Behaviour;
 use hapax_testkit::raw_http::Response;
 use hapax_testkit::wait::{holds_within, until};
@@ -369,7 +369,7 @@ fn doubted_since(node: &Node) -> Timestamp {
     let output = show.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    moment::read(shown["doubted_since"].as_str().unwrap()).unwrap()
+    timestamp::read(shown["doubted_since"].as_str().unwrap()).unwrap()
 }
 
 on_both_stores! {
@@ -484,7 +484,7 @@ fn uuid_v7(made_at: Timestamp) -> String {
 fn restored_at(said: &str) -> Timestamp {
     let line = said.lines().find(|line| line.starts_with("A fence stands")).unwrap();
     let time = line.split(" to ").nth(1).unwrap().split(' ').next().unwrap();
-    moment::read(time).unwrap()
+    timestamp::read(time).unwrap()
 }
 
 #[test]
@@ -536,7 +536,7 @@ fn a_fence_ends_when_every_lost_answer_would_have_expired() {
     node.hapax.restart();
     assert_eq!(refused(&node.send(&pay("early"))).0, 409);
     let later = said.split("It falls by itself at ").nth(1).unwrap().split(';').next().unwrap();
-    assert_eq!(moment::read(later).unwrap(), restored_at(&said).plus_ms(4_000), "the retention, and nothing else");
+    assert_eq!(timestamp::read(later).unwrap(), restored_at(&said).plus_ms(4_000), "the retention, and nothing else");
     until_a_new_key_runs(&node);
     assert_eq!(done(node.hapax.dir(), &["fence"]), "No fence stands.\n");
     assert_eq!(refused(&node.send(&pay("early"))).0, 409, "what was in doubt stays so");

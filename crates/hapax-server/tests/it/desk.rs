@@ -18,7 +18,7 @@ use hapax_core::transition::{Claimant, Event};
 use hapax_server::desk::direct::Direct;
 use hapax_server::desk::view::{AnswerRequest, Filter, PageView, PurgeRequest, ResolutionRequest};
 use hapax_server::desk::{Desk, DeskError, DeskErrorKind};
-use hapax_server::run::store::AnyStore;
+use hapax_server::store::AnyStore;
 use hapax_sqlite::SystemClock;
 use hapax_testkit::clock::FakeClock;
 use hapax_testkit::postgres::{Database, Server};

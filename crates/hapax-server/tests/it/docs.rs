@@ -13,12 +13,11 @@ use hapax::http::{
     IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENCY_RECORD, IDEMPOTENT_REPLAYED, Problem,
     Refusal,
 };
-use hapax_server::proxy::problem as listener;
+use hapax_proxy::problem as listener;
 use hapax_testkit::hapax::Builder;
 use hapax_testkit::ledger::Behaviour;
 use hapax_testkit::raw_http::{Conn, Response, request};
 use http::StatusCode;
-use http_body_util::BodyExt;
 use serde_json::Value;
 
 /// Statuses that a problem has besides its usual one.
@@ -72,8 +71,7 @@ fn sources(directory: &str) -> Vec<(PathBuf, String)> {
     found
 }
 
-const HTTP_CODE: [&str; 3] =
-    ["crates/hapax/src/http", "crates/hapax-server/src/proxy", "crates/hapax-server/src/scope"];
+const HTTP_CODE: [&str; 3] = ["crates/hapax/src/http", "crates/hapax-proxy/src", "crates/hapax-server/src/scope"];
 
 #[test]
 fn every_problem_has_a_page_and_every_page_has_a_problem() {
@@ -84,7 +82,7 @@ fn every_problem_has_a_page_and_every_page_has_a_problem() {
 
 #[test]
 fn every_code_that_is_written_in_the_listener_is_in_its_list() {
-    let text = include_str!("../../src/proxy/problem.rs");
+    let text = include_str!("../../../hapax-proxy/src/problem.rs");
     let codes = text.split("code: \"").skip(1).map(|rest| rest.split('"').next().unwrap());
     for code in codes {
         assert!(listener::ALL.iter().any(|problem| problem.code == code), "{code} is not in problem::ALL");
@@ -142,12 +140,7 @@ fn given(code: &str, example: &Value) -> Value {
     }
     let problem = listener::ALL.into_iter().find(|problem| problem.code == code).expect("a known code");
     let problem = listener::Problem { detail: detail.to_owned().leak(), ..problem };
-    collected(problem.response_to(id).into_body())
-}
-
-#[tokio::main(flavor = "current_thread")]
-async fn collected(body: hapax_server::proxy::Body) -> Value {
-    serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap()
+    serde_json::from_slice(problem.response_to(id).body()).unwrap()
 }
 
 #[test]

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
 use crate::proxied::{Ledger, Message, Proxy, SOON, Wire, code, impatient, proxy, proxy_with};
-use hapax_server::proxy::{ListenOptions, UpstreamOptions};
+use hapax_proxy::{ListenOptions, UpstreamOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::proxied::{self, Ledger, Proxy, Wire, proxy_with, scripted};
-use hapax_server::proxy::{ListenOptions, UpstreamOptions};
+use hapax_proxy::{ListenOptions, UpstreamOptions};
 use tokio::net::TcpStream;
 
 /// How soon connections rest here.

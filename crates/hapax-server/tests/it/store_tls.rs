@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use hapax_core::store::{ErrorKind, Store as _, StoreError};
 use hapax_server::config::{self, FlagValue, Sources};
-use hapax_server::run::store::AnyStore;
+use hapax_server::store::AnyStore;
 use hapax_testkit::needs_postgres;
 use hapax_testkit::postgres::Server;
 use tempfile::TempDir;

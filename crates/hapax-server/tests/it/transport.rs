@@ -13,7 +13,7 @@ use crate::proxied::{
     Ledger, Message, Proxy, SOON, Wire, code, endless, impatient, proxy, proxy_with, reset, scripted,
 };
 use arc_swap::ArcSwap;
-use hapax_server::proxy::{Body, BodyError, ListenOptions, Upstream, UpstreamOptions};
+use hapax_proxy::{Body, BodyError, ListenOptions, Upstream, UpstreamOptions};
 use http::{HeaderName, Request};
 use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

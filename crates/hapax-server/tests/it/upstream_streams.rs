@@ -13,7 +13,7 @@ use crate::proxied::{SOON, Wire, scripted};
 use bytes::Bytes;
 use h2::Reason;
 use h2::server::{Connection, SendResponse};
-use hapax_server::proxy::{Body, Failure, Upstream, UpstreamOptions};
+use hapax_proxy::{Body, Failure, Upstream, UpstreamOptions};
 use hapax_testkit::hapax::Hapax;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;

@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::body;
 use super::query::Query;
 use super::refusal::Refusal;
-use crate::admin::access::{ACTOR_BYTES_MAX, Caller};
+use crate::admin::access::Caller;
+use crate::desk::ACTOR_BYTES_MAX;
 use crate::desk::Desk;
 use crate::desk::view::{
     AuditView, ChangeView, Filter, PageView, PurgeRequest, PurgeView, RecordView, ResolutionRequest, StateName,

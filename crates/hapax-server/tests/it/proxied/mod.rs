@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hapax_server::proxy::{Body, Failure, ListenOptions, Shutdown, Upstream, UpstreamOptions, serve};
+use hapax_proxy::{Body, Failure, ListenOptions, Shutdown, Upstream, UpstreamOptions, serve};
 use http::{HeaderValue, Request, Response};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

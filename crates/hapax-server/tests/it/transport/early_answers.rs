@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hapax_server::proxy::{Body, Upstream, UpstreamOptions};
+use hapax_proxy::{Body, Upstream, UpstreamOptions};
 use http::Request;
 use http_body_util::BodyExt;
 use tokio::io::AsyncWriteExt;

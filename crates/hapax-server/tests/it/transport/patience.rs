@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hapax_server::proxy::{ListenOptions, UpstreamOptions};
+use hapax_proxy::{ListenOptions, UpstreamOptions};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
