@@ -32,7 +32,7 @@
 //! #     let mut future = future;
 //! #     loop { if let std::task::Poll::Ready(out) = future.as_mut().poll(&mut context) { return out } }
 //! # };
-//! # let engine = Arc::new(Engine::new(Memory::new(Stopped), random));
+//! # let engine = Arc::new(Engine::new(Memory::with_clock(Stopped), random));
 //! # let outer = engine.clone();
 //! # block_on(Box::pin(async move {
 //! let reply = engine.claim(&at, &request, Policy::default()).await?;

@@ -51,7 +51,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lapses_are_noticed_and_what_has_expired_is_deleted() {
         let clock = FakeClock::default();
-        let engine = Engine::new(Memory::new(clock.clone()), tokens::random as tokens::Random);
+        let engine = Engine::new(Memory::with_clock(clock.clone()), tokens::random as tokens::Random);
         let (lapsing, expiring) = (address("lapses"), address("expires"));
         let blank = |state| {
             let recipe = Recipe::new();

@@ -25,7 +25,7 @@ async fn main() -> ExitCode {
 }
 
 async fn serve() -> Result<(), Box<dyn std::error::Error>> {
-    let store = Sqlite::open(&Options::new("payments.db"))?;
+    let store = Sqlite::open(Options::new("payments.db"))?;
     let (app, idempotency) = payments::app(store);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     println!("listening on http://{}", listener.local_addr()?);

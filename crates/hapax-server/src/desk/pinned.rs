@@ -91,13 +91,12 @@ mod tests {
     use hapax_core::memory::Memory;
     use hapax_core::record::{Body, Outcome, Policy, State};
     use hapax_core::transition::{Answer, Event};
-    use hapax_sqlite::SystemClock;
 
     use super::*;
 
     #[tokio::test]
     async fn an_answer_that_came_meanwhile_is_not_taken_away() {
-        let store = AnyStore::Memory(Arc::new(Memory::new(SystemClock)));
+        let store = AnyStore::Memory(Arc::new(Memory::new()));
         let parts = (Space::new("http").unwrap(), Scope::new("alice").unwrap(), Key::new("k").unwrap());
         let at = Address::new(&AddressScheme::default(), &parts.0, &parts.1, &parts.2);
         let recipe = Recipe::new();
