@@ -30,6 +30,14 @@ pub mod survey;
 pub mod sweep;
 pub mod tokens;
 
+// What signatures of this crate name, so that an application needs no other crate but its store's.
+pub use hapax_core::address::{Address, Scope};
+pub use hapax_core::any_store::AnyStore;
+pub use hapax_core::fingerprint::{HmacKey, Recipe};
+pub use hapax_core::memory::Memory;
+pub use hapax_core::record::{Body, OnLapse, Outcome, Policy, Record};
+pub use hapax_core::store::Store;
+
 /// The example in the README is compiled with the tests.
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../../README.md")]

@@ -2,6 +2,7 @@
 
 mod claims;
 mod common;
+mod front_door;
 mod late;
 mod layer;
 mod nested;
