@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
+use crate::background::Background;
 use crate::fence::Fence;
 use crate::http::answers::Answers;
 use crate::http::attempts::{ATTEMPTS_MAX, ATTEMPTS_PER_CLIENT_MAX};
@@ -30,6 +31,7 @@ use crate::http::replayed::Replayed;
 use crate::http::route::{Route, Routes};
 use crate::http::scope::{NoScope, Scopes};
 use crate::http::service::Idempotency;
+use crate::http::unswept::Unswept;
 use crate::http::wait::Waiters;
 use crate::observe;
 use crate::tokens::{self, Random};
@@ -106,6 +108,7 @@ pub(crate) struct Shared<S> {
     pub(crate) tasks: TaskTracker,
     pub(crate) scheme: AddressScheme,
     pub(crate) space: Space,
+    pub(crate) unswept: Unswept,
     settings: RwLock<Arc<Settings>>,
 }
 
@@ -183,6 +186,7 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
             tasks: TaskTracker::new(),
             scheme,
             space: SPACE.clone(),
+            unswept: Unswept::now(),
             settings: RwLock::new(Arc::new(settings)),
         };
         Self { shared: Arc::new(shared) }
@@ -339,6 +343,29 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine<S, Random>> {
         &self.shared.engine
+    }
+
+    /// Starts what has to run beside the requests: a lease that lapsed is noticed, what has expired is deleted. Once for each
+    /// process. The task stops when the handle is dropped, or by [`Background::stop`]. A layer that serves requests for a minute
+    /// without it logs a warning.
+    ///
+    /// ```
+    /// use hapax::http::{IdempotencyLayer, single_tenant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let layer = IdempotencyLayer::new(hapax::Memory::new(), single_tenant);
+    /// let background = layer.spawn_background();
+    /// // … serve; then, at shutdown, first the attempts that run:
+    /// layer.drain().await;
+    /// background.stop().await;
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub fn spawn_background(&self) -> Background {
+        Background::spawn(Arc::clone(&self.shared.engine))
     }
 
     /// How many attempts run, or wait for their end to be recorded.

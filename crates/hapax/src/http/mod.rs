@@ -26,8 +26,9 @@
 //!
 //! # Beside requests
 //!
-//! [`crate::background::run`] notices crashes and deletes what has expired: spawn it once. Features: `http`; `axum` adds
-//! [`Claim`] as an argument of handlers, and the whole path inside `Router::nest`.
+//! [`IdempotencyLayer::spawn_background`] notices crashes and deletes what has expired: call it once. Features: `http`, which is on
+//! by default; `axum` adds [`Claim`] as an argument of handlers, and the whole path inside `Router::nest`; `test-util` adds
+//! [`Claim`]s for tests.
 //!
 //! # Work that blocks
 //!
@@ -122,6 +123,7 @@ mod settle;
 mod spellings;
 mod strictest;
 mod trace;
+mod unswept;
 mod wait;
 
 pub use access::LOG_TARGET;

@@ -4,7 +4,9 @@
 
 use axum::routing::post;
 use axum::{Router, body::Body};
-use hapax::http::{Claim, IdempotencyLayer, InvalidPattern, NoScope, Pattern, Route, Scope, scope_async, single_tenant};
+use hapax::http::{
+    Claim, IdempotencyLayer, InvalidPattern, NoScope, Pattern, Route, Scope, scope_async, single_tenant,
+};
 use hapax::{AnyStore, HmacKey, Memory, OnLapse, Policy, Recipe, Store};
 use hapax_sqlite::Sqlite;
 use http::{Method, Request, Response};

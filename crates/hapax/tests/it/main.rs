@@ -1,5 +1,6 @@
 //! The layer and the background roles, used as a service uses them.
 
+mod background;
 mod claims;
 mod common;
 mod front_door;
