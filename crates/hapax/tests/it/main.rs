@@ -8,6 +8,7 @@ mod late;
 mod layer;
 mod nested;
 mod passing;
+mod readme;
 mod roles;
 mod spans;
 mod streams;
