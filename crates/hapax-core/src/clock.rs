@@ -5,12 +5,23 @@
 //! wall clock but never stepped. A step is noticed by comparing the two; it is reported, and lapse and expiry pause
 //! until the clock has been steady for [`CLOCK_SETTLE_MS`], so that no key comes free early.
 //!
-//! This file reads no clock. Whoever owns a store passes in a [`Clock`].
+//! This file reads no clock. The owner of a store passes in a [`Clock`]: `SystemClock` (feature `system-clock`) reads the host's,
+//! `FakeClock` (feature `test-util`) is moved by a test.
+
+#[cfg(feature = "test-util")]
+mod fake;
+#[cfg(feature = "system-clock")]
+mod system;
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::limits::{CLOCK_SETTLE_MS, CLOCK_STEP_MS_MIN};
+
+#[cfg(feature = "test-util")]
+pub use fake::FakeClock;
+#[cfg(feature = "system-clock")]
+pub use system::SystemClock;
 
 /// A moment in store time: milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -32,7 +32,7 @@
 //! #     let mut future = future;
 //! #     loop { if let std::task::Poll::Ready(out) = future.as_mut().poll(&mut context) { return out } }
 //! # };
-//! # let engine = Arc::new(Engine::new(Memory::new(Stopped), random));
+//! # let engine = Arc::new(Engine::new(Memory::with_clock(Stopped), random));
 //! # let outer = engine.clone();
 //! # block_on(Box::pin(async move {
 //! let reply = engine.claim(&at, &request, Policy::default()).await?;
@@ -52,6 +52,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::address::Address;
 use crate::fingerprint::Fingerprints;
@@ -127,18 +128,31 @@ impl Reply {
 pub struct Engine<S, T> {
     store: S,
     tokens: T,
+    /// Shared by clones.
+    is_swept: Arc<AtomicBool>,
 }
 
 impl<S: Store, T: Tokens> Engine<S, T> {
     /// The rules over that store. Tokens must be random: a source that repeats itself is refused when a record is to be written
     /// with the version that it has.
     pub fn new(store: S, tokens: T) -> Self {
-        Self { store, tokens }
+        Self { store, tokens, is_swept: Arc::default() }
     }
 
     /// The store, for scanning and reaping.
     pub fn store(&self) -> &S {
         &self.store
+    }
+
+    /// Whether a background role has looked through the store by this engine. Where none ever does, nothing is deleted, and a crash
+    /// is noticed by a retry only.
+    pub fn is_swept(&self) -> bool {
+        self.is_swept.load(Ordering::Relaxed)
+    }
+
+    /// A background role looks through the store.
+    pub fn mark_swept(&self) {
+        self.is_swept.store(true, Ordering::Relaxed);
     }
 
     /// Claims a key for a client: one round trip for a new key, and one for a replay.

@@ -14,14 +14,16 @@
 //! | [`engine`] | decide, swap, and decide again: the only place where rules and store meet |
 //! | [`store`], [`codec`], [`clock`] | what a store must do, the bytes it keeps, the time it hands out |
 //! | [`journal`] | who changed what by hand, kept with the records |
-//! | [`memory`] | the reference store |
+//! | [`memory`], [`any_store`] | the reference store; a store that is chosen at run time |
 //! | [`limits`] | every maximum, with its reason |
 //! | `failpoint` | where tests stop the process, to kill it there (feature `failpoints`) |
+//! | `clock::SystemClock`, `clock::FakeClock` | the clocks of the host (feature `system-clock`), a clock for tests (`test-util`) |
 //! | `conformance` | the cases every store must pass (feature `conformance`) |
 //!
 //! Start with [`engine`], which has an example.
 
 pub mod address;
+pub mod any_store;
 pub mod canonical_json;
 pub mod clock;
 pub mod codec;

@@ -14,6 +14,13 @@ use crate::record::{Body, Record, Stored, Version};
 use crate::store::{Cursor, Durability, Entry, ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
 
 /// A store in memory. Clones share it.
+///
+/// ```
+/// # #[cfg(feature = "system-clock")] {
+/// let store = hapax_core::memory::Memory::new();
+/// assert_eq!(store.count(), 0);
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Memory {
     clock: Arc<dyn Clock>,
@@ -36,8 +43,15 @@ impl fmt::Debug for Memory {
 }
 
 impl Memory {
+    /// An empty store with the clock of the host.
+    #[cfg(feature = "system-clock")]
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_clock(crate::clock::SystemClock)
+    }
+
     /// An empty store with that clock.
-    pub fn new(clock: impl Clock + 'static) -> Self {
+    pub fn with_clock(clock: impl Clock + 'static) -> Self {
         let time = StoreTime::start(clock.read(), None, 0);
         let shelf = Shelf { time, places: HashMap::new(), entries: BTreeMap::new(), next_place: 0, notes: Vec::new() };
         Self { clock: Arc::new(clock), shelf: Arc::new(Mutex::new(shelf)) }
@@ -52,6 +66,13 @@ impl Memory {
     /// A panic elsewhere cannot leave a half-written record: each write is one assignment.
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(feature = "system-clock")]
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -15,7 +15,7 @@ mod with_the_clocks_of_a_host {
         type Store = Memory;
 
         async fn open(&self) -> Memory {
-            Memory::new(self.clock.clone())
+            Memory::with_clock(self.clock.clone())
         }
 
         async fn pass_ms(&self, ms: u64) {
@@ -32,7 +32,52 @@ mod with_the_clocks_of_a_host {
 
     #[tokio::test]
     async fn notes_are_kept_with_the_records() {
-        hapax_core::conformance::check_journal(&Memory::new(FakeClock::default())).await;
+        hapax_core::conformance::check_journal(&Memory::with_clock(FakeClock::default())).await;
+    }
+}
+
+/// Behind the indirection of a store that is chosen at run time.
+mod as_any_store {
+    use hapax_core::any_store::AnyStore;
+    use hapax_core::conformance::{ClockSource, Harness};
+    use hapax_core::memory::Memory;
+    use hapax_core::store::Store;
+    use hapax_testkit::clock::FakeClock;
+
+    #[derive(Default)]
+    struct Any {
+        clock: FakeClock,
+    }
+
+    impl Harness for Any {
+        type Store = AnyStore;
+
+        async fn open(&self) -> AnyStore {
+            AnyStore::new(Memory::with_clock(self.clock.clone()))
+        }
+
+        async fn pass_ms(&self, ms: u64) {
+            self.clock.advance_ms(ms);
+        }
+
+        fn step_clock_ms(&self, by_ms: i64) -> ClockSource {
+            self.clock.step_ms(by_ms);
+            ClockSource::Host
+        }
+    }
+
+    hapax_core::conformance!(Any::default());
+
+    #[tokio::test]
+    async fn notes_are_kept_with_the_records() {
+        hapax_core::conformance::check_journal(&AnyStore::new(Memory::new())).await;
+    }
+
+    #[test]
+    fn it_says_what_it_is_and_whether_it_has_stopped() {
+        let store = AnyStore::new(Memory::new());
+        assert_eq!(format!("{store:?}"), "AnyStore(Memory { records: 0 })");
+        assert!(!store.has_stopped());
     }
 }
 
@@ -102,7 +147,7 @@ mod as_if_it_were_a_server {
         type Store = Served;
 
         async fn open(&self) -> Served {
-            Served { memory: Memory::new(RealClock(Instant::now())), loses_next_reply: Arc::default() }
+            Served { memory: Memory::with_clock(RealClock(Instant::now())), loses_next_reply: Arc::default() }
         }
 
         async fn pass_ms(&self, ms: u64) {

@@ -520,7 +520,7 @@ mod over_the_reference_store {
     /// Plays a story over a new store. What is replayed is what was recorded.
     fn play(policy: Policy, story: impl IntoIterator<Item = Step>) {
         let clock = FakeClock::default();
-        let engine = Engine::new(Memory::new(clock.clone()), Counted::default());
+        let engine = Engine::new(Memory::with_clock(clock.clone()), Counted::default());
         for Step { after_ms, mut event, answer, state } in story {
             clock.advance_ms(after_ms);
             if let Event::Claim { policy: own, .. } | Event::Accept { policy: own, .. } = &mut event {

@@ -25,7 +25,7 @@
 //! use hapax_core::engine::Engine;
 //! use hapax_postgres::{Options, Postgres};
 //!
-//! let store = Postgres::open(&Options::new("postgres://app:secret@db.internal/app")).await?;
+//! let store = Postgres::open(Options::new("postgres://app:secret@db.internal/app")).await?;
 //! // Attempts and versions are told apart by these: sixteen bytes of the operating system each time, never the same twice.
 //! // With the crate `hapax`, use `hapax::tokens::random`.
 //! fn random() -> [u8; 16] {

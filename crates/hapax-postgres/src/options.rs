@@ -22,7 +22,15 @@ const TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX as u64);
 /// A connection that is idle this long is checked by the operating system, so that a peer that is gone is noticed.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 
-/// How to reach a database, and how to use it.
+/// How to reach a database, and how to use it. A connection string alone is [`Options::new`] of it.
+///
+/// ```
+/// use hapax_postgres::{Encryption, Options};
+///
+/// let options = Options::new("postgres://app@db.internal/app").with_schema("idempotency").with_tls_required();
+/// assert_eq!(options.encryption()?, Some(Encryption::Always));
+/// # Ok::<_, hapax_core::store::StoreError>(())
+/// ```
 #[derive(Clone)]
 pub struct Options {
     dsn: String,
@@ -211,6 +219,24 @@ impl Options {
             "the schema name {name:?} is not accepted; use up to {SCHEMA_CHARS_MAX} lower-case letters, digits and \
              underscores, not beginning with a digit or pg_"
         )))
+    }
+}
+
+impl From<&str> for Options {
+    fn from(dsn: &str) -> Self {
+        Self::new(dsn)
+    }
+}
+
+impl From<String> for Options {
+    fn from(dsn: String) -> Self {
+        Self::new(dsn)
+    }
+}
+
+impl From<&Self> for Options {
+    fn from(options: &Self) -> Self {
+        options.clone()
     }
 }
 

@@ -106,7 +106,7 @@ impl Postgres {
     /// # Errors
     /// If the server cannot be reached, refuses the login, cannot keep the promises (a standby, too old, not durable), or
     /// holds tables of a newer release that this one cannot work with, or none where some have to be there.
-    pub async fn open(options: &Options) -> Result<Self, StoreError> {
+    pub async fn open(options: impl Into<Options>) -> Result<Self, StoreError> {
         Self::open_with_tls(options, NoTls).await
     }
 
@@ -116,16 +116,17 @@ impl Postgres {
     ///
     /// # Errors
     /// As for [`Postgres::open`].
-    pub async fn open_with_tls<T>(options: &Options, tls: T) -> Result<Self, StoreError>
+    pub async fn open_with_tls<T>(options: impl Into<Options>, tls: T) -> Result<Self, StoreError>
     where
         T: MakeTlsConnect<Socket> + Clone + Sync + Send + 'static,
         T::Stream: Sync + Send,
         T::TlsConnect: Sync + Send,
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
+        let options = options.into();
         let config = options.config()?;
         options.check_schema()?;
-        Self::open_over(options, config, Box::new(ConfigConnectImpl { tls })).await
+        Self::open_over(&options, config, Box::new(ConfigConnectImpl { tls })).await
     }
 
     /// How many hosts the connection string names. With more than one, a failover is meant to be possible.

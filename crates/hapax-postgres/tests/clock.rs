@@ -167,7 +167,7 @@ async fn stamps_of_a_record_do_not_run_backwards_with_the_server() {
 async fn a_standby_that_a_pooler_leads_to_is_not_believed() {
     needs_postgres!();
     let database = with_fake_server_clock();
-    let store = Postgres::open(&Options::new(database.url()).with_pooler()).await.unwrap();
+    let store = Postgres::open(Options::new(database.url()).with_pooler()).await.unwrap();
     put(&store, "k").await;
     database.run("UPDATE fake.host SET standby = true");
     let standby = "the server is a standby: what it says may be old; connect to the primary";

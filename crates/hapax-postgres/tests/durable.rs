@@ -75,7 +75,7 @@ async fn commits_wait_for_the_disk_behind_a_pooler_too() {
     let database = Server::shared().fresh_database();
     witnessed(&database).await;
     let bouncer = Bouncer::transaction_mode(&database);
-    let store = Postgres::open(&Options::new(bouncer.url()).with_pooler()).await.unwrap();
+    let store = Postgres::open(Options::new(bouncer.url()).with_pooler()).await.unwrap();
     write_in_every_way(&store, &database).await;
     assert_eq!(settings(&database), "on");
 }
@@ -145,7 +145,7 @@ async fn a_synchronous_standby_makes_a_store_replicated() {
     );
     let error = strict.swap(&address("not-confirmed"), None, &running()).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unsuitable, "the connections that were good are not used any more: {error}");
-    let error = Postgres::open(&Options::new(database.url()).with_standby_required()).await.unwrap_err();
+    let error = Postgres::open(Options::new(database.url()).with_standby_required()).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unsuitable);
     assert!(error.to_string().contains(": no standby confirms what is committed, and one is required;"), "{error}");
 }

@@ -36,7 +36,7 @@ async fn a_store_is_opened_although_the_first_host_is_gone_or_frozen() {
     for silent in [vec![gone.address()], vec![mute.address()], vec![gone.address(), mute.address()]] {
         let hosts = [silent.clone(), vec![database.address()]].concat();
         let began = Instant::now();
-        let store = timeout(PATIENCE, Postgres::open(&Options::new(url(&hosts, &database)))).await.unwrap().unwrap();
+        let store = timeout(PATIENCE, Postgres::open(Options::new(url(&hosts, &database)))).await.unwrap().unwrap();
         assert!(began.elapsed() < SOON, "{silent:?}: {:?}", began.elapsed());
         let began = Instant::now();
         put(&store, &format!("{silent:?}")).await;

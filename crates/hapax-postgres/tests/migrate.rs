@@ -52,7 +52,7 @@ fn indexes_of(database: &Database, schema: &str) -> String {
 
 /// Records of every state, in another schema of the database; returns their keys.
 async fn write_every_kind(database: &Database) -> Vec<String> {
-    let store = Postgres::open(&Options::new(database.url()).with_schema("source")).await.unwrap();
+    let store = Postgres::open(Options::new(database.url()).with_schema("source")).await.unwrap();
     let mut keys = Vec::new();
     for state in State::ALL {
         let doubt = (state == State::Unknown).then_some(Doubt { since: None, probes: 3 });
@@ -88,7 +88,7 @@ async fn every_record_of_an_older_schema_is_as_it_was() {
             "SELECT count(*) FROM hapax.record a FULL JOIN source.record b USING (id) WHERE a IS DISTINCT FROM b";
         assert_eq!(database.run(differs), "0", "from {number}");
         assert_eq!(database.run("SELECT count(*) FROM hapax.record"), keys.len().to_string());
-        let source = Postgres::open(&Options::new(database.url()).with_schema("source")).await.unwrap();
+        let source = Postgres::open(Options::new(database.url()).with_schema("source")).await.unwrap();
         for key in &keys {
             let (ours, theirs) = (store.get(&address(key)).await.unwrap(), source.get(&address(key)).await.unwrap());
             assert!(ours.stored.is_some() && ours.stored == theirs.stored, "from {number}: {key}: {ours:?}");
@@ -141,7 +141,7 @@ fn put_in_background(store: &Postgres, key: String) -> tokio::task::JoinHandle<R
 async fn who_works_on_schema_2_goes_on_when_another_node_migrates_it() {
     needs_postgres!();
     let database = of_schema(2);
-    let old = Postgres::open(&Options::new(database.url()).with_existing()).await.unwrap();
+    let old = Postgres::open(Options::new(database.url()).with_existing()).await.unwrap();
     use_every_statement(&old, 0).await;
     use_every_statement(&old, 1).await;
     assert_eq!(schema_of(&database), "2", "whoever only looks does not migrate");
@@ -155,7 +155,7 @@ async fn who_works_on_schema_2_goes_on_when_another_node_migrates_it() {
     use_every_statement(&new, 3).await;
     assert_eq!(before, 100);
     assert_eq!(client.query(&scan, &[&-1_i64, &&b""[..], &i64::MAX]).await.unwrap().len(), 100);
-    let again = Postgres::open(&Options::new(database.url()).with_existing()).await.unwrap();
+    let again = Postgres::open(Options::new(database.url()).with_existing()).await.unwrap();
     assert_eq!(state(&again.get(&address("round-0")).await.unwrap()), Some(State::Running));
 }
 
@@ -163,7 +163,7 @@ async fn who_works_on_schema_2_goes_on_when_another_node_migrates_it() {
 async fn schema_1_is_not_opened_by_whoever_only_looks() {
     needs_postgres!();
     let database = of_schema(1);
-    let error = Postgres::open(&Options::new(database.url()).with_existing()).await.unwrap_err();
+    let error = Postgres::open(Options::new(database.url()).with_existing()).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unsuitable);
     assert!(
         error.message.ends_with(
@@ -178,14 +178,14 @@ async fn schema_1_is_not_opened_by_whoever_only_looks() {
 async fn a_migration_gives_up_soon_on_a_transaction_that_stays_open() {
     needs_postgres!();
     let database = of_schema(2);
-    let working = Postgres::open(&Options::new(database.url()).with_existing()).await.unwrap();
+    let working = Postgres::open(Options::new(database.url()).with_existing()).await.unwrap();
     let mut shop = connect(&database.url()).await;
     let tx = shop.transaction().await.unwrap();
     working.swap_in(&tx, &address("theirs"), None, &running()).await.unwrap();
     let indexes = indexes_of(&database, "hapax");
     let opening = tokio::spawn({
         let url = database.url();
-        async move { timeout(SOON, Postgres::open(&Options::new(url))).await }
+        async move { timeout(SOON, Postgres::open(Options::new(url))).await }
     });
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                    AND wait_event_type = 'Lock' AND query LIKE '%CREATE INDEX%'";

@@ -154,7 +154,7 @@ async fn until(done: impl Fn() -> bool) {
 async fn a_statement_that_takes_too_long_is_ended_by_the_server_and_writes_nothing() {
     needs_postgres!();
     let database = Server::shared().fresh_database();
-    let store = Postgres::open(&Options::new(database.url()).with_statement_timeout(SHORT)).await.unwrap();
+    let store = Postgres::open(Options::new(database.url()).with_statement_timeout(SHORT)).await.unwrap();
     put(&store, "warm-up").await;
     database.run(
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NEW; END';
@@ -251,7 +251,7 @@ async fn a_connection_that_ends_before_its_first_statement_is_run_is_replaced() 
     needs_postgres!();
     let database = Server::shared().fresh_database();
     let proxy = TcpProxy::in_front_of(database.address());
-    let store = Postgres::open(&Options::new(database.url_via(proxy.address())).with_connections(1)).await.unwrap();
+    let store = Postgres::open(Options::new(database.url_via(proxy.address())).with_connections(1)).await.unwrap();
     // Nothing is prepared yet, so this is the reply to the preparation.
     proxy.lose_next_reply();
     put(&store, "k").await;

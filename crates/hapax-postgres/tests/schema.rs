@@ -39,7 +39,7 @@ async fn two_schemas_of_a_database_are_two_stores() {
     needs_postgres!();
     let database = Server::shared().fresh_database();
     let one = open(database.url()).await;
-    let other = Postgres::open(&Options::new(database.url()).with_schema("hapax_2")).await.unwrap();
+    let other = Postgres::open(Options::new(database.url()).with_schema("hapax_2")).await.unwrap();
     put(&one, "k").await;
     assert!(other.get(&address("k")).await.unwrap().stored.is_none());
     put(&other, "k").await;
@@ -56,7 +56,7 @@ async fn an_everyday_user_needs_no_right_to_create() {
     let user = tokens::name("app");
     database.run(&format!("CREATE ROLE {user} LOGIN; REVOKE ALL ON SCHEMA public FROM PUBLIC"));
     let url = database.url().replace("postgres://postgres@", &format!("postgres://{user}@"));
-    let Err(error) = Postgres::open(&Options::new(&url)).await else { panic!("it may create schemas") };
+    let Err(error) = Postgres::open(Options::new(&url)).await else { panic!("it may create schemas") };
     assert_eq!(error.kind, ErrorKind::Unsuitable);
     assert!(
         error.to_string().ends_with(
@@ -117,12 +117,12 @@ async fn indexes_hold_only_what_somebody_must_look_at() {
 async fn a_store_that_has_to_be_there_is_not_made() {
     needs_postgres!();
     let database = Server::shared().fresh_database();
-    let error = Postgres::open(&Options::new(database.url()).with_existing()).await.unwrap_err();
+    let error = Postgres::open(Options::new(database.url()).with_existing()).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unsuitable);
     assert!(error.message.ends_with("the schema hapax holds no store; name the database that `hapax proxy` uses"));
     assert_eq!(database.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'hapax'"), "0", "nothing was made");
     put(&open(database.url()).await, "k").await;
-    let store = Postgres::open(&Options::new(database.url()).with_existing()).await.unwrap();
+    let store = Postgres::open(Options::new(database.url()).with_existing()).await.unwrap();
     let id = *address("k").id();
     assert_eq!(store.between(&id, &id, 10).await.unwrap().entries.len(), 1);
     assert_eq!(store.about_count().await.unwrap(), None, "the server has not looked yet");

@@ -39,7 +39,7 @@ mod tests {
         }
         for name in ["plain.db", "one.db", "two.db"] {
             let path = dir.path().join(name);
-            let store = Sqlite::open(&Options::new(&path)).unwrap();
+            let store = Sqlite::open(Options::new(&path)).unwrap();
             let file = path.canonicalize().unwrap();
             for part in ["", "-wal", "-shm"] {
                 assert_eq!(mode(&beside(&file, part)), 0o600, "{name}{part}");

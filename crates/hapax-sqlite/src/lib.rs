@@ -18,7 +18,6 @@
 //! | `notes.rs` | the journal of what people and probes decided |
 //! | `schema.rs` | migrations, and whose file it is |
 //! | `backup.rs`, `restore.rs` | a copy of a file in use, and a copy put back |
-//! | `clock.rs` | the clocks of the host |
 //! | `exposed.rs` | whether others can read the files |
 //! | `failure.rs` | what SQLite said, in words and kinds a caller can act on |
 //!
@@ -28,9 +27,9 @@
 //! ```
 //! # async fn example(dir: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
 //! use hapax_core::engine::Engine;
-//! use hapax_sqlite::{Options, Sqlite};
+//! use hapax_sqlite::Sqlite;
 //!
-//! let store = Sqlite::open(&Options::new(dir.join("hapax.db")))?;
+//! let store = Sqlite::open(dir.join("hapax.db"))?;
 //! // Attempts and versions are told apart by these: sixteen bytes of the operating system each time, never the same twice.
 //! // With the crate `hapax`, use `hapax::tokens::random`.
 //! fn random() -> [u8; 16] {
@@ -46,7 +45,6 @@
 
 mod backup;
 mod checkpoint;
-mod clock;
 mod durable;
 mod exposed;
 mod failure;
@@ -64,8 +62,8 @@ mod whereabouts;
 mod writer;
 
 pub use backup::{Contents, back_up, inspect};
-pub use clock::SystemClock;
 pub use exposed::exposed;
+pub use hapax_core::clock::SystemClock;
 pub use lookup::Measured;
 pub use options::Options;
 pub use restore::{Restore, Unplaced};

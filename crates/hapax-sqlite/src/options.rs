@@ -5,14 +5,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hapax_core::clock::Clock;
-
-use crate::clock::SystemClock;
+use hapax_core::clock::{Clock, SystemClock};
 
 /// SQLite counts milliseconds in an `int`.
 const BUSY_TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX as u64);
 
-/// How to open a file.
+/// How to open a file. A path alone is [`Options::new`] of it.
+///
+/// ```
+/// use std::time::Duration;
+/// use hapax_sqlite::{Options, Sqlite};
+///
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("pay.db");
+/// let options = Options::new(&path).with_busy_timeout(Duration::from_secs(2)).with_bytes_max(1024 * 1024 * 1024);
+/// let store = Sqlite::open(options)?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Options {
     pub(crate) path: PathBuf,
@@ -78,5 +87,46 @@ impl Options {
     pub fn with_clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
+    }
+}
+
+macro_rules! from_path {
+    ($($path:ty),*) => {
+        $(
+            impl From<$path> for Options {
+                fn from(path: $path) -> Self {
+                    Self::new(path)
+                }
+            }
+        )*
+    };
+}
+
+from_path!(&str, String, &Path, PathBuf, &PathBuf);
+
+impl From<&Self> for Options {
+    fn from(options: &Self) -> Self {
+        options.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_alone_is_enough() {
+        let path = Path::new("pay.db");
+        let given: [Options; 5] = [
+            "pay.db".into(),
+            "pay.db".to_owned().into(),
+            path.into(),
+            path.to_owned().into(),
+            (&path.to_owned()).into(),
+        ];
+        for options in given {
+            assert_eq!((options.path.as_path(), options.guest, options.existing), (path, false, false));
+        }
+        assert!(Options::from(&Options::new(path).with_guest()).guest);
     }
 }

@@ -52,17 +52,28 @@ impl fmt::Debug for Sqlite {
 }
 
 impl Sqlite {
-    /// Opens a file, makes it if it is not there, and brings its schema up to date. Blocks for as long as that takes.
+    /// Opens a file, makes it if it is not there, and brings its schema up to date. Takes a path, or [`Options`]. Blocks for as
+    /// long as that takes.
+    ///
+    /// ```standalone_crate
+    /// use hapax_sqlite::Sqlite;
+    ///
+    /// # let directory = tempfile::tempdir()?;
+    /// # std::env::set_current_dir(&directory)?;
+    /// let store = Sqlite::open("pay.db")?;
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// If the file cannot be opened or written, is not a database, belongs to another application, was written by a newer
     /// release that this one cannot read beside, or has to be there and is not.
-    pub fn open(options: &Options) -> Result<Self, StoreError> {
+    pub fn open(options: impl Into<Options>) -> Result<Self, StoreError> {
+        let options = options.into();
         let named = |error: StoreError| {
             let message = format!("{}: {}", options.path.display(), error.message);
             StoreError { op: "open", message, ..error }
         };
-        Self::open_unnamed(options).map_err(named)
+        Self::open_unnamed(&options).map_err(named)
     }
 
     fn open_unnamed(options: &Options) -> Result<Self, StoreError> {
@@ -150,7 +161,7 @@ impl Sqlite {
     /// let path = dir.path().join("shop.db");
     /// let mut shop = rusqlite::Connection::open(&path)?;
     /// shop.execute_batch("PRAGMA synchronous = FULL; CREATE TABLE orders (id TEXT)")?;
-    /// let engine = Engine::new(Sqlite::open(&Options::new(&path).with_guest())?, random);
+    /// let engine = Engine::new(Sqlite::open(Options::new(&path).with_guest())?, random);
     ///
     /// let claimed = engine.claim(&at, &request, Policy::default()).await?;
     /// assert_eq!(claimed.answer, Answer::Proceed); // anything else: replay, or refuse

@@ -18,7 +18,7 @@ use rusqlite::Connection;
 use common::{address, claim, claim_and_complete, engine, fingerprint, message};
 
 fn refused(path: &Path) -> StoreError {
-    Sqlite::open(&Options::new(path)).unwrap_err()
+    Sqlite::open(Options::new(path)).unwrap_err()
 }
 
 #[test]
@@ -42,7 +42,7 @@ fn a_file_that_is_not_a_database_is_refused_and_left_alone() {
 #[tokio::test]
 async fn a_timeout_without_end_is_one_that_sqlite_takes() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(&Options::new(dir.path().join("hapax.db")).with_busy_timeout(Duration::MAX)).unwrap();
+    let store = Sqlite::open(Options::new(dir.path().join("hapax.db")).with_busy_timeout(Duration::MAX)).unwrap();
     claim(&engine(store), "k").await;
 }
 
@@ -72,7 +72,7 @@ fn another_applications_file_is_refused_and_left_alone() {
 fn a_newer_schema_is_refused_and_one_that_this_release_can_read_beside_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hapax.db");
-    drop(Sqlite::open(&Options::new(&path)).unwrap());
+    drop(Sqlite::open(Options::new(&path)).unwrap());
     let set = |min_reader: i64| {
         let other = Connection::open(&path).unwrap();
         other.execute("UPDATE hapax_meta SET value = 9 WHERE name = 'schema'", []).unwrap();
@@ -89,7 +89,7 @@ fn a_newer_schema_is_refused_and_one_that_this_release_can_read_beside_is_not() 
         )
     );
     set(1);
-    Sqlite::open(&Options::new(&path)).unwrap();
+    Sqlite::open(Options::new(&path)).unwrap();
 }
 
 /// A directory that nobody may write to, not even root, to whom permissions do not apply.
@@ -118,7 +118,7 @@ fn a_missing_directory_is_refused() {
 async fn a_full_disk_refuses_new_claims_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hapax.db");
-    let engine = engine(Sqlite::open(&Options::new(&path).with_bytes_max(256 * 1024)).unwrap());
+    let engine = engine(Sqlite::open(Options::new(&path).with_bytes_max(256 * 1024)).unwrap());
     let mut claimed = Vec::new();
     let error = loop {
         let key = format!("k-{}", claimed.len());
@@ -140,7 +140,7 @@ async fn a_full_disk_refuses_new_claims_and_loses_nothing() {
         assert_eq!(claim(&engine, key).await.answer, Answer::Busy, "{key}");
     }
     drop(engine);
-    let engine = common::engine(Sqlite::open(&Options::new(&path)).unwrap());
+    let engine = common::engine(Sqlite::open(Options::new(&path)).unwrap());
     for key in &claimed {
         assert_eq!(claim(&engine, key).await.answer, Answer::Busy, "{key}");
     }
@@ -151,7 +151,7 @@ async fn a_full_disk_refuses_new_claims_and_loses_nothing() {
 async fn altered_bytes_are_detected_and_never_replayed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hapax.db");
-    let engine = engine(Sqlite::open(&Options::new(&path)).unwrap());
+    let engine = engine(Sqlite::open(Options::new(&path)).unwrap());
     for (altered, key) in [
         ("data = CAST(substr(data, 1, 90) || x'00' || substr(data, 92) AS BLOB)", "body"),
         ("data = x''", "no-body"),
@@ -192,7 +192,7 @@ async fn a_transaction_of_somebody_else_held_too_long_is_an_error_and_no_guess()
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hapax.db");
     let patience = Duration::from_millis(50);
-    let store = Sqlite::open(&Options::new(&path).with_busy_timeout(patience)).unwrap();
+    let store = Sqlite::open(Options::new(&path).with_busy_timeout(patience)).unwrap();
     let engine = engine(store);
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -214,7 +214,7 @@ async fn a_transaction_of_somebody_else_held_too_long_is_an_error_and_no_guess()
 async fn a_store_that_has_to_be_there_is_not_made() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hapax.db");
-    let existing = || Sqlite::open(&Options::new(&path).with_existing());
+    let existing = || Sqlite::open(Options::new(&path).with_existing());
     assert!(existing().is_err());
     assert!(!path.exists(), "nothing was made");
     std::fs::write(&path, b"").unwrap();
@@ -223,14 +223,14 @@ async fn a_store_that_has_to_be_there_is_not_made() {
     let expected = "the file holds no store; name the file that `hapax proxy` uses";
     assert_eq!(message(&error), format!("open: {}: {expected}", path.display()));
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "nothing was written");
-    drop(Sqlite::open(&Options::new(&path)).unwrap());
+    drop(Sqlite::open(Options::new(&path)).unwrap());
     existing().unwrap();
 }
 
 #[tokio::test]
 async fn records_are_found_by_the_first_digits_of_their_ids_and_counted() {
     let dir = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(&Options::new(dir.path().join("hapax.db"))).unwrap();
+    let store = Sqlite::open(Options::new(dir.path().join("hapax.db"))).unwrap();
     assert_eq!(store.about_count().await.unwrap(), 0);
     let engine = engine(store.clone());
     for key in ["k-1", "k-2", "k-3"] {
@@ -255,7 +255,7 @@ fn a_new_file_is_its_owners_alone() {
     use std::os::unix::fs::PermissionsExt as _;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hapax.db");
-    let store = Sqlite::open(&Options::new(&path)).unwrap();
+    let store = Sqlite::open(Options::new(&path)).unwrap();
     for entry in std::fs::read_dir(dir.path()).unwrap() {
         let entry = entry.unwrap();
         let mode = entry.metadata().unwrap().permissions().mode() & 0o777;

@@ -16,7 +16,7 @@ use common::{address, claim, claim_and_complete, engine};
 const HOUR_MS: i64 = 3_600_000;
 
 fn open(dir: &std::path::Path, clock: &FakeClock) -> Sqlite {
-    Sqlite::open(&Options::new(dir.join("hapax.db")).with_clock(clock.clone())).unwrap()
+    Sqlite::open(Options::new(dir.join("hapax.db")).with_clock(clock.clone())).unwrap()
 }
 
 #[tokio::test]

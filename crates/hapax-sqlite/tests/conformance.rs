@@ -36,7 +36,7 @@ impl Files {
     }
 
     fn open_last(&self) -> Sqlite {
-        Sqlite::open(&Options::new(self.path()).with_clock(self.clock.clone())).expect("the file opens")
+        Sqlite::open(Options::new(self.path()).with_clock(self.clock.clone())).expect("the file opens")
     }
 }
 
@@ -73,7 +73,7 @@ impl Harness for Files {
 #[test]
 fn conformance_rival() {
     if let Some(path) = std::env::var_os(FILE_OF_RIVAL) {
-        rival::run(async { Sqlite::open(&Options::new(PathBuf::from(path))).expect("the file opens") });
+        rival::run(async { Sqlite::open(Options::new(PathBuf::from(path))).expect("the file opens") });
     }
 }
 

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Claims and completes every key, and says so after each acknowledgement.
 #[tokio::main]
 async fn work(path: &str) {
-    let engine = Arc::new(engine(Sqlite::open(&Options::new(path)).unwrap()));
+    let engine = Arc::new(engine(Sqlite::open(Options::new(path)).unwrap()));
     let next = Arc::new(AtomicU32::new(0));
     let mut tasks = JoinSet::new();
     for _ in 0..TASKS {
@@ -65,7 +65,7 @@ fn what_was_acknowledged_before_kill_9_is_there() {
 
 #[tokio::main(flavor = "current_thread")]
 async fn check(path: &std::path::Path, said: &[String]) {
-    let store = Sqlite::open(&Options::new(path)).unwrap();
+    let store = Sqlite::open(Options::new(path)).unwrap();
     let mut completed = 0;
     for line in said {
         let (what, key) = line.split_once(' ').unwrap();

@@ -20,7 +20,7 @@ use rusqlite::Connection;
 use common::{TestEngine, address, claim, claim_and_complete, engine, fingerprint, message};
 
 fn open(path: &Path) -> TestEngine<Sqlite> {
-    engine(Sqlite::open(&Options::new(path)).unwrap())
+    engine(Sqlite::open(Options::new(path)).unwrap())
 }
 
 async fn kind_of_claim(engine: &TestEngine<Sqlite>, key: &str) -> Result<Answer, ErrorKind> {
@@ -89,7 +89,7 @@ async fn a_damaged_page_costs_only_those_whose_records_are_on_it() {
 async fn a_record_with_an_altered_time_is_not_deleted() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), FakeClock::default());
     let path = dir.path().join("hapax.db");
-    let engine = engine(Sqlite::open(&Options::new(&path).with_clock(clock.clone())).unwrap());
+    let engine = engine(Sqlite::open(Options::new(&path).with_clock(clock.clone())).unwrap());
     for key in ["whole", "altered", "held"] {
         claim_and_complete(&engine, key).await;
     }

@@ -34,7 +34,7 @@ fn rerun_on_a_disk_that_fails_once(test: &str, file: &Path, nth: u32) -> Output 
 /// Writes until the store stops, and says how often it could.
 #[tokio::main(flavor = "current_thread")]
 async fn work_until_stopped(path: &str) {
-    let engine = engine(Sqlite::open(&Options::new(path)).unwrap());
+    let engine = engine(Sqlite::open(Options::new(path)).unwrap());
     let store = engine.store();
     let record = claim(&engine, "first").await.seen.stored.unwrap().record;
     for round in 0..SWAPS_MAX {
@@ -59,7 +59,7 @@ async fn a_failed_sync_of_the_file_stops_the_store_and_loses_nothing() {
     }
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("hapax.db");
-    drop(Sqlite::open(&Options::new(&file)).unwrap());
+    drop(Sqlite::open(Options::new(&file)).unwrap());
     // A start syncs the file by itself. The thread that copies the log syncs it twice before that fails.
     let test = "a_failed_sync_of_the_file_stops_the_store_and_loses_nothing";
     let output = rerun_on_a_disk_that_fails_once(test, &file, 2);
@@ -70,7 +70,7 @@ async fn a_failed_sync_of_the_file_stops_the_store_and_loses_nothing() {
     assert_eq!(trace.matches("EIO").count(), 1, "{trace}");
     let after = trace.split_once("EIO").unwrap().1;
     assert_eq!(after.matches("= 0").count(), 0, "the file is not synced after that: {trace}");
-    let engine = engine(Sqlite::open(&Options::new(&file)).unwrap());
+    let engine = engine(Sqlite::open(Options::new(&file)).unwrap());
     for round in 0..written {
         let seen = engine.store().get(&address(&format!("k-{round}"))).await.unwrap();
         assert!(seen.stored.is_some(), "k-{round} of {written}");
@@ -81,7 +81,7 @@ async fn a_failed_sync_of_the_file_stops_the_store_and_loses_nothing() {
 #[test]
 fn a_file_that_could_not_be_put_into_wal_mode_is_not_opened() {
     if child::role().is_some() {
-        let error = Sqlite::open(&Options::new(std::env::var(FILE).unwrap())).unwrap_err();
+        let error = Sqlite::open(Options::new(std::env::var(FILE).unwrap())).unwrap_err();
         return child::say(&format!("refused: {error}"));
     }
     let dir = tempfile::tempdir().unwrap();

@@ -74,7 +74,7 @@ impl Recorder for Batches {
 async fn work(path: &str) {
     let batches = Batches::default();
     metrics::set_global_recorder(batches.clone()).unwrap_or_else(|_| panic!("there is a recorder already"));
-    let engine = engine(Sqlite::open(&Options::new(path)).unwrap());
+    let engine = engine(Sqlite::open(Options::new(path)).unwrap());
     let other = Connection::open(path).unwrap();
     for round in 0..ROUNDS {
         let key = format!("k-{round}");
@@ -156,7 +156,7 @@ fn durable_at(order: &[Call], batch: usize) -> Option<usize> {
 /// Claims until the disk fails, and then asks.
 #[tokio::main(flavor = "current_thread")]
 async fn work_until_the_disk_fails(path: &str) {
-    let engine = engine(Sqlite::open(&Options::new(path)).unwrap());
+    let engine = engine(Sqlite::open(Options::new(path)).unwrap());
     let store = engine.store();
     let held = claim(&engine, "first").await;
     let record = held.seen.stored.unwrap().record;
@@ -184,7 +184,7 @@ fn a_store_that_has_stopped_after_a_failure_of_the_disk_is_not_healthy() {
     }
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("hapax.db");
-    drop(Sqlite::open(&Options::new(&file)).unwrap());
+    drop(Sqlite::open(Options::new(&file)).unwrap());
     let rerun = child::rerun("a_store_that_has_stopped_after_a_failure_of_the_disk_is_not_healthy", "worker");
     let mut command = Command::new("strace");
     // Counted for each thread: opening syncs less often, the thread that writes at every commit.
@@ -240,7 +240,7 @@ fn call<'t>(line: &'t str, syncing: &mut HashMap<&'t str, bool>) -> Option<Call>
 async fn a_reply_never_rests_on_a_write_that_is_not_committed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hapax.db");
-    let engine = engine(Sqlite::open(&Options::new(&path)).unwrap());
+    let engine = engine(Sqlite::open(Options::new(&path)).unwrap());
     let held = claim(&engine, "source").await;
     complete(&engine, "source", held).await;
     let record = engine.store().get(&address("source")).await.unwrap().stored.unwrap().record;

@@ -26,7 +26,7 @@ const KEYS: usize = 40;
 /// Claims until the store stops, or all keys are claimed.
 #[tokio::main(flavor = "current_thread")]
 async fn work(path: &str, first: usize) {
-    let engine = engine(match Sqlite::open(&Options::new(path)) {
+    let engine = engine(match Sqlite::open(Options::new(path)) {
         Ok(store) => store,
         Err(error) => return child::say(&format!("refused: {error}")),
     });
@@ -112,7 +112,7 @@ fn a_disk_that_still_fails_is_not_started_on_and_nothing_is_moved() {
 #[tokio::main(flavor = "current_thread")]
 async fn look_up(path: &Path, acknowledged: &[&str]) {
     assert!(!acknowledged.is_empty());
-    let store = Sqlite::open(&Options::new(path)).unwrap();
+    let store = Sqlite::open(Options::new(path)).unwrap();
     for key in acknowledged {
         assert!(store.get(&address(key)).await.unwrap().stored.is_some(), "{key}");
     }
@@ -122,9 +122,9 @@ async fn look_up(path: &Path, acknowledged: &[&str]) {
 async fn a_store_beside_a_process_that_only_looks_is_opened_and_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hapax.db");
-    let looking = Sqlite::open(&Options::new(&path)).unwrap();
+    let looking = Sqlite::open(Options::new(&path)).unwrap();
     for round in 0..3 {
-        let engine = engine(Sqlite::open(&Options::new(&path)).unwrap());
+        let engine = engine(Sqlite::open(Options::new(&path)).unwrap());
         claim_and_complete(&engine, &format!("k-{round}")).await;
         engine.store().fold_log().await;
     }
@@ -142,13 +142,13 @@ fn log_name(dir: &Path) -> Vec<u8> {
 async fn a_file_that_could_not_be_copied_to_at_the_start_is_trusted_when_it_was_and_not_before() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("hapax.db");
-    let other = engine(Sqlite::open(&Options::new(&path)).unwrap());
+    let other = engine(Sqlite::open(Options::new(&path)).unwrap());
     let record = claim(&other, "first").await.seen.stored.unwrap().record;
     let reader = rusqlite::Connection::open(&path).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM hapax_record").unwrap();
     claim(&other, "second").await;
 
-    let store = Sqlite::open(&Options::new(&path)).unwrap();
+    let store = Sqlite::open(Options::new(&path)).unwrap();
     let begun = log_name(dir.path());
     let mut round = 0;
     let mut write = async |count: usize| {

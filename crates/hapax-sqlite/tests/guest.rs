@@ -41,7 +41,7 @@ async fn completion_and_the_applications_data_commit_together_or_not_at_all() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("shop.db");
     let mut shop = orders(&path);
-    let engine = engine(Sqlite::open(&Options::new(&path).with_guest()).unwrap());
+    let engine = engine(Sqlite::open(Options::new(&path).with_guest()).unwrap());
     let held = claim(&engine, "k").await;
     let (expect, next) = completion(&held.seen, "k");
 
@@ -68,7 +68,7 @@ async fn completion_and_the_applications_data_commit_together_or_not_at_all() {
 #[tokio::test]
 async fn a_transaction_on_another_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let engine = engine(Sqlite::open(&Options::new(dir.path().join("hapax.db"))).unwrap());
+    let engine = engine(Sqlite::open(Options::new(dir.path().join("hapax.db"))).unwrap());
     let held = claim(&engine, "k").await;
     let (expect, next) = completion(&held.seen, "k");
     let mut shop = orders(&dir.path().join("shop.db"));
@@ -83,7 +83,7 @@ async fn a_connection_that_would_not_make_the_commit_durable_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("shop.db");
     let mut shop = orders(&path);
-    let engine = engine(Sqlite::open(&Options::new(&path).with_guest()).unwrap());
+    let engine = engine(Sqlite::open(Options::new(&path).with_guest()).unwrap());
     let held = claim(&engine, "k").await;
     let (expect, next) = completion(&held.seen, "k");
     shop.pragma_update(None, "synchronous", "NORMAL").unwrap();
@@ -100,7 +100,7 @@ fn a_guest_leaves_the_applications_marks_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("shop.db");
     orders(&path).execute_batch("PRAGMA application_id = 77; PRAGMA user_version = 5").unwrap();
-    drop(Sqlite::open(&Options::new(&path).with_guest()).unwrap());
+    drop(Sqlite::open(Options::new(&path).with_guest()).unwrap());
     let shop = orders(&path);
     let read = |name: &str| shop.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i64>(0)).unwrap();
     assert_eq!((read("application_id"), read("user_version")), (77, 5));

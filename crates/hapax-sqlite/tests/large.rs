@@ -27,10 +27,10 @@ async fn complete_with(engine: &TestEngine<Sqlite>, key: &str, bytes: usize) -> 
 async fn all_who_ask_for_a_large_record_at_once_get_the_same_bytes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("hapax.db");
-    let recorded = complete_with(&engine(Sqlite::open(&Options::new(&path)).unwrap()), "k", 1_000_000).await;
+    let recorded = complete_with(&engine(Sqlite::open(Options::new(&path)).unwrap()), "k", 1_000_000).await;
     // A process that has never met the key asks its writer.
     for round in 0..2 {
-        let engine = engine(Sqlite::open(&Options::new(&path)).unwrap());
+        let engine = engine(Sqlite::open(Options::new(&path)).unwrap());
         if round == 1 {
             claim(&engine, "k").await;
         }
@@ -46,7 +46,7 @@ async fn all_who_ask_for_a_large_record_at_once_get_the_same_bytes() {
 #[tokio::test]
 async fn records_around_the_limit_come_back_as_they_were_written() {
     let directory = tempfile::tempdir().unwrap();
-    let engine = engine(Sqlite::open(&Options::new(directory.path().join("hapax.db"))).unwrap());
+    let engine = engine(Sqlite::open(Options::new(directory.path().join("hapax.db"))).unwrap());
     for bytes in [0, 65_000, 65_300, 65_400, 65_500, 65_535, 65_536, 70_000, 8 * 1024 * 1024] {
         let key = format!("k-{bytes}");
         let recorded = complete_with(&engine, &key, bytes).await;
@@ -58,7 +58,7 @@ async fn records_around_the_limit_come_back_as_they_were_written() {
 async fn a_guest_that_loses_to_a_large_record_sees_it_whole() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("hapax.db");
-    let engine = engine(Sqlite::open(&Options::new(&path)).unwrap());
+    let engine = engine(Sqlite::open(Options::new(&path)).unwrap());
     let held = claim(&engine, "k").await;
     let recorded = {
         let outcome = Arc::new(Outcome { status: 201, headers: Vec::new(), body: Body::Kept(vec![7; 100_000]) });

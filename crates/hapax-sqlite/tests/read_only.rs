@@ -78,7 +78,7 @@ fn keys() -> impl Iterator<Item = String> {
 }
 
 async fn filled(dir: &Path) -> TestEngine<Sqlite> {
-    let engine = engine(Sqlite::open(&Options::new(dir.join(FILE_NAME))).unwrap());
+    let engine = engine(Sqlite::open(Options::new(dir.join(FILE_NAME))).unwrap());
     for key in keys() {
         claim_and_complete(&engine, &key).await;
     }
@@ -118,7 +118,7 @@ async fn refused_and_whole(dir: &TempDir, place: &Path, test: &str, words: &str)
     let expected = format!("{:?}: open: {}: {words}", ErrorKind::Unsuitable, path.display());
     assert_eq!(attempted(command, test, &path), [expected.as_str(); 2]);
     assert!(kept(dir.path()) == before, "the file or its log was changed");
-    let engine = engine(Sqlite::open(&Options::new(&path)).unwrap());
+    let engine = engine(Sqlite::open(Options::new(&path)).unwrap());
     for key in keys() {
         let again = claim(&engine, &key).await;
         assert_eq!((again.answer, again.outcome()), (Answer::Replay, Some(&outcome(&key))), "{key}");

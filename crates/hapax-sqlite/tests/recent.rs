@@ -31,7 +31,7 @@ async fn a_retry_does_not_wait_for_whoever_is_writing() {
 async fn a_retry_sees_what_another_store_on_the_same_file_has_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("hapax.db");
-    let open = || engine(Sqlite::open(&Options::new(&path)).unwrap());
+    let open = || engine(Sqlite::open(Options::new(&path)).unwrap());
     let (one, other) = (open(), open());
     let held = claim(&one, "k").await;
     assert_eq!(claim(&one, "k").await.answer, Answer::Busy);

@@ -4,11 +4,14 @@
 //! was first. Left to others: [`reconcile`](crate::reconcile), which needs somebody to ask, and counting
 //! ([`survey`](crate::survey)).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hapax_core::engine::{Engine, Tokens};
 use hapax_core::store::Store;
+use tokio::task::JoinHandle;
 pub use tokio_util::sync::CancellationToken;
+use tokio_util::sync::DropGuard;
 
 use crate::{lapse, reap};
 
@@ -18,24 +21,61 @@ const SWEEP_EVERY: Duration = Duration::from_secs(5);
 /// Between two looks for what has expired.
 const REAP_EVERY: Duration = Duration::from_secs(60);
 
-/// Goes on until the token is cancelled. One task of a process is enough:
+/// Goes on until the token is cancelled. One task of a process is enough. With a layer,
+/// [`spawn_background`](crate::http::IdempotencyLayer::spawn_background) does it; without one:
 ///
 /// ```
-/// # #[cfg(feature = "http")]
-/// # async fn example(layer: hapax::http::IdempotencyLayer<hapax_sqlite::Sqlite>) {
+/// use std::sync::Arc;
 /// use hapax::background::{self, CancellationToken};
+/// use hapax_core::engine::Engine;
 ///
-/// let (engine, ending) = (layer.engine().clone(), CancellationToken::new());
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tokio::task::JoinError> {
+/// let engine = Arc::new(Engine::new(hapax::Memory::new(), hapax::tokens::random as hapax::tokens::Random));
+/// let ending = CancellationToken::new();
 /// let ended = ending.clone();
 /// let sweeps = tokio::spawn(async move { background::run(&engine, &ended).await });
-/// // When the service ends: first what runs, then this.
-/// layer.drain().await;
+/// // At shutdown:
 /// ending.cancel();
-/// let _ = sweeps.await;
+/// sweeps.await?;
+/// # Ok(())
 /// # }
 /// ```
 pub async fn run<S: Store, T: Tokens>(engine: &Engine<S, T>, ending: &CancellationToken) {
     tokio::join!(lapse::run(engine, SWEEP_EVERY, ending), reap::run(engine, REAP_EVERY, ending));
+}
+
+/// A task that does [`run`]. It ends by [`stop`](Self::stop), or soon after this is dropped.
+#[derive(Debug)]
+#[must_use = "dropping it stops the background task"]
+pub struct Background {
+    ending: DropGuard,
+    task: JoinHandle<()>,
+}
+
+impl Background {
+    /// Starts the task on the current runtime.
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub fn spawn<S, T>(engine: Arc<Engine<S, T>>) -> Self
+    where
+        S: Store + 'static,
+        T: Tokens + 'static,
+    {
+        let ending = CancellationToken::new();
+        let ended = ending.clone();
+        let task = tokio::spawn(async move { run(&engine, &ended).await });
+        Self { ending: ending.drop_guard(), task }
+    }
+
+    /// Stops the task and waits for its end. What it has begun to write is written, or is done again by another node.
+    pub async fn stop(self) {
+        drop(self.ending);
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the background task did not end by itself");
+        }
+    }
 }
 
 #[cfg(test)]
@@ -51,7 +91,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lapses_are_noticed_and_what_has_expired_is_deleted() {
         let clock = FakeClock::default();
-        let engine = Engine::new(Memory::new(clock.clone()), tokens::random as tokens::Random);
+        let engine = Engine::new(Memory::with_clock(clock.clone()), tokens::random as tokens::Random);
         let (lapsing, expiring) = (address("lapses"), address("expires"));
         let blank = |state| {
             let recipe = Recipe::new();

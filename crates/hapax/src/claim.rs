@@ -6,7 +6,25 @@ use hapax_core::address::{Address, Id};
 use hapax_core::record::Checkpoint;
 use sha2::{Digest, Sha256};
 
-/// The claim that a request runs under. The layer puts it into the request's extensions.
+/// The claim that a request runs under. The layer puts it into the request's extensions; with the feature `axum` it is an
+/// argument of handlers.
+///
+/// ```
+/// # #[cfg(feature = "test-util")] {
+/// use hapax::http::Claim;
+///
+/// /// Charges at the provider, and returns what the provider is asked with.
+/// fn pay(claim: &Claim) -> String {
+///     // The same in every attempt: the provider can recognise a repetition as well.
+///     claim.derive("charge")
+/// }
+///
+/// let claim = Claim::for_test("alice", "k-1");
+/// assert_eq!((claim.scope(), claim.key(), claim.attempt()), ("alice", "k-1", 1));
+/// assert_eq!(pay(&claim), pay(&Claim::for_test("alice", "k-1")));
+/// assert_ne!(pay(&claim), pay(&Claim::for_test("bob", "k-1")));
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Claim {
     at: Address,
@@ -23,6 +41,22 @@ impl fmt::Debug for Claim {
 impl Claim {
     pub(crate) fn new(at: Address, attempt: u32, checkpoint: Option<Checkpoint>) -> Self {
         Self { at, attempt, checkpoint }
+    }
+
+    /// The first attempt under that key of that caller, as the layer with its defaults makes it: for tests of what takes a
+    /// claim. Nothing is claimed in any store.
+    ///
+    /// # Panics
+    /// If one of the two is no text of its kind, such as an empty one.
+    #[cfg(feature = "test-util")]
+    #[must_use]
+    #[track_caller]
+    #[expect(clippy::expect_used, reason = "a test fails by a panic")]
+    pub fn for_test(scope: &str, key: &str) -> Self {
+        let scope = hapax_core::address::Scope::new(scope).expect("the scope of a claim");
+        let key = hapax_core::address::Key::new(key).expect("the key of a claim");
+        let scheme = hapax_core::address::AddressScheme::default();
+        Self::new(Address::new(&scheme, &crate::http::layer::SPACE, &scope, &key), 1, None)
     }
 
     /// The key that the client chose.

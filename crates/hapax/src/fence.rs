@@ -167,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn a_fence_falls_by_the_stores_clock_and_only_if_that_is_trusted() {
         let clock = FakeClock::default();
-        let store = Memory::new(clock.clone());
+        let store = Memory::with_clock(clock.clone());
         let until = Timestamp::from_ms(RESTORED_MS + 1_000);
         raise(&store, Fence { until, ..fence() }, &note()).await.unwrap();
         assert_eq!(standing(&store).await.unwrap().unwrap().until, until);
@@ -182,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_fence_stands_until_it_is_lifted() {
-        let store = Memory::new(FakeClock::default());
+        let store = Memory::with_clock(FakeClock::default());
         assert_eq!(standing(&store).await.unwrap(), None);
         raise(&store, fence(), &note()).await.unwrap();
         assert_eq!(standing(&store).await.unwrap(), Some(fence()));

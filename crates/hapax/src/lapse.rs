@@ -36,6 +36,7 @@ pub struct Report {
 /// # Errors
 /// If the store fails. What was noticed before stays so.
 pub async fn run_once<S: Store, T: Tokens>(engine: &Engine<S, T>, limit: u32) -> Result<Report, StoreError> {
+    engine.mark_swept();
     let mut report = Report::default();
     let mut walk = Walk::due(engine.store(), &[State::Running], limit.min(PAGE_ENTRIES_MAX));
     while let Some(page) = walk.page().await? {

@@ -1,5 +1,9 @@
 //! State-changing work, once: what applications add to [`hapax_core`].
 //!
+//! A service begins with [`http`], whose page has an example; `docs/library.md` is the guide. What an application names besides
+//! is here: [`Memory`] and [`AnyStore`] among the stores, [`OnLapse`], [`Policy`], [`Recipe`] and [`HmacKey`] for routes,
+//! [`Outcome`], [`Body`], [`Record`] and [`Address`] for probes.
+//!
 //! | module | what it is |
 //! |---|---|
 //! | `http` | a tower layer that claims a request's `Idempotency-Key`, runs it once, and replays its answer (feature `http`) |
@@ -30,7 +34,22 @@ pub mod survey;
 pub mod sweep;
 pub mod tokens;
 
+// What signatures of this crate name, so that an application needs no other crate but its store's.
+pub use hapax_core::address::{Address, Scope};
+pub use hapax_core::any_store::AnyStore;
+#[cfg(feature = "test-util")]
+pub use hapax_core::clock::FakeClock;
+pub use hapax_core::fingerprint::{HmacKey, Recipe};
+pub use hapax_core::memory::Memory;
+pub use hapax_core::record::{Body, OnLapse, Outcome, Policy, Record};
+pub use hapax_core::store::Store;
+
 /// The example in the README is compiled with the tests.
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// So is every one in the guide; those that assert something are run.
+#[cfg(all(doctest, feature = "axum", feature = "test-util"))]
+#[doc = include_str!("../../../docs/library.md")]
+struct Guide;

@@ -1,15 +1,22 @@
 //! What is counted, through the `metrics` facade: nothing, unless the application installs a recorder.
 //!
 //! Names and labels are described in `docs/metrics.md`. No key, caller or body is ever a label. Looking a metric up by its
-//! name takes longer than counting it, so each thread keeps what it has looked up, for as long as the recorder is the same.
+//! name takes longer than counting it, so each thread keeps what it has looked up, for as long as the recorder is the same. An
+//! application with a recorder of its own calls `describe` and gives `BUCKETS` to its exporter (feature `http`).
 
 #![cfg_attr(not(feature = "http"), allow(dead_code, reason = "most of it is counted by the layer"))]
+
+#[cfg(feature = "http")]
+mod list;
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use hapax_core::store::StoreError;
 use metrics::{Counter, Histogram};
+
+#[cfg(feature = "http")]
+pub use list::{BUCKETS, Kind, Label, METRICS, Metric, describe};
 
 /// A metric's name and its only label's value, by where they stand: both are constants of this crate. A constant that
 /// stands in two places is looked up twice, and is still one metric.

@@ -89,6 +89,7 @@ impl Reaper {
         engine: &Engine<S, T>,
         limit: u32,
     ) -> Result<Report, StoreError> {
+        engine.mark_swept();
         let mut report = Report::default();
         let page_max = limit.min(PAGE_ENTRIES_MAX);
         // Completed records are due when they expire.

@@ -10,8 +10,8 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::post;
 use axum::{Json, Router};
+use hapax::Store;
 use hapax::http::{Claim, IdempotencyLayer, NoScope, Route, Scope};
-use hapax_core::store::Store;
 
 /// Charges that were made. A real service would call a provider with [`Claim::derive`] as its idempotency key.
 #[derive(Clone, Debug, Default)]
@@ -60,8 +60,8 @@ async fn pay(
 }
 
 fn whose(parts: &Parts) -> Result<Scope, NoScope> {
-    let customer = parts.extensions.get::<Customer>().map_or("", |customer| customer.0);
-    Scope::new(customer).map_err(|_| NoScope::Missing("log in first".into()))
+    let customer = parts.extensions.get::<Customer>().ok_or_else(|| NoScope::Missing("log in first".into()))?;
+    Ok(Scope::new(customer.0)?)
 }
 
 async fn authenticate(mut request: Request, next: Next) -> Result<Response, StatusCode> {

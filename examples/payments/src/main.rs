@@ -9,8 +9,7 @@
 
 use std::process::ExitCode;
 
-use hapax::background::{self, CancellationToken};
-use hapax_sqlite::{Options, Sqlite};
+use hapax_sqlite::Sqlite;
 use tokio::signal::unix::{SignalKind, signal};
 
 #[tokio::main]
@@ -25,14 +24,12 @@ async fn main() -> ExitCode {
 }
 
 async fn serve() -> Result<(), Box<dyn std::error::Error>> {
-    let store = Sqlite::open(&Options::new("payments.db"))?;
+    let store = Sqlite::open("payments.db")?;
     let (app, idempotency) = payments::app(store);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     println!("listening on http://{}", listener.local_addr()?);
     // Beside the requests: crashes are noticed, and what has expired is deleted.
-    let (engine, ending) = (idempotency.engine().clone(), CancellationToken::new());
-    let ended = ending.clone();
-    let sweeps = tokio::spawn(async move { background::run(&engine, &ended).await });
+    let background = idempotency.spawn_background();
     let mut terminate = signal(SignalKind::terminate())?;
     let stop = async move {
         tokio::select! {
@@ -43,7 +40,6 @@ async fn serve() -> Result<(), Box<dyn std::error::Error>> {
     axum::serve(listener, app).with_graceful_shutdown(stop).await?;
     // What runs is finished and recorded before the process ends.
     idempotency.drain().await;
-    ending.cancel();
-    sweeps.await?;
+    background.stop().await;
     Ok(())
 }

@@ -5,12 +5,12 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use hapax_sqlite::{Options, Sqlite};
+use hapax_sqlite::Sqlite;
 use payments::{Charges, app_with};
 
 async fn start() -> (tempfile::TempDir, SocketAddr, Charges) {
     let directory = tempfile::tempdir().unwrap();
-    let store = Sqlite::open(&Options::new(directory.path().join("payments.db"))).unwrap();
+    let store = Sqlite::open(directory.path().join("payments.db")).unwrap();
     let charges = Charges::default();
     let (app, _) = app_with(store, charges.clone());
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

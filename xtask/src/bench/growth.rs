@@ -104,7 +104,7 @@ async fn reap(dir: &Path, records: u64, report: &mut Report) {
 
 /// A store with that many completed records.
 async fn loaded(path: &PathBuf, records: u64, retention_ms: u64, report: &Report) -> Ours<Sqlite> {
-    let store = Sqlite::open(&Options::new(path)).expect("a file");
+    let store = Sqlite::open(Options::new(path)).expect("a file");
     let bar = report.bar(&format!("writing {records} records"), u32::try_from(records / 1000).unwrap_or(u32::MAX));
     let left = Arc::new(AtomicU64::new(records));
     let mut tasks = JoinSet::new();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hapax_core::memory::Memory;
 use hapax_postgres::Postgres;
-use hapax_sqlite::{Sqlite, SystemClock};
+use hapax_sqlite::Sqlite;
 use hapax_testkit::postgres::Server;
 
 use super::Args;
@@ -23,7 +23,7 @@ const REPLAY_KEYS: usize = 2_000;
 
 /// Memory has no naive way that keeps any promise; it shows what the rules themselves cost.
 pub(crate) async fn memory(args: &Args, report: &mut Report) {
-    let ours = Ours::new(Memory::new(SystemClock));
+    let ours = Ours::new(Memory::new());
     for concurrency in args.concurrencies() {
         let mut tally = Tally::new();
         let bar = report.bar(&format!("memory, {concurrency} at a time"), SLICES);
@@ -36,7 +36,7 @@ pub(crate) async fn memory(args: &Args, report: &mut Report) {
 }
 
 pub(crate) async fn sqlite(args: &Args, dir: &Path, report: &mut Report) {
-    let ours = Ours::new(Sqlite::open(&hapax_sqlite::Options::new(dir.join("ours.db"))).expect("a file"));
+    let ours = Ours::new(Sqlite::open(hapax_sqlite::Options::new(dir.join("ours.db"))).expect("a file"));
     let naive = NaiveSqlite::open(&dir.join("naive.db"));
     all(args, "sqlite", &ours, &[("", naive)], report).await;
 }
@@ -44,7 +44,7 @@ pub(crate) async fn sqlite(args: &Args, dir: &Path, report: &mut Report) {
 pub(crate) async fn postgres(args: &Args, report: &mut Report) {
     let server = Server::builder().start();
     let database = server.fresh_database();
-    let ours = Postgres::open(&hapax_postgres::Options::new(database.url())).await.expect("a database");
+    let ours = Postgres::open(hapax_postgres::Options::new(database.url())).await.expect("a database");
     let (unprepared, prepared) =
         (NaivePostgres::open(&database.url(), false).await, NaivePostgres::open(&database.url(), true).await);
     let naive = [("unprepared", unprepared), ("prepared", prepared)];

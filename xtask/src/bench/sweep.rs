@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) {
     runtime.block_on(async {
         match args.store {
             StoreName::Sqlite => {
-                let store = Sqlite::open(&Options::new(dir.path().join("sweep.db"))).expect("a file");
+                let store = Sqlite::open(Options::new(dir.path().join("sweep.db"))).expect("a file");
                 measure(args, store, "sqlite").await;
             }
             StoreName::Postgres => {

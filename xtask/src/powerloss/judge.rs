@@ -26,7 +26,7 @@ pub(super) fn judge(image: &Image, dice: &mut Dice) -> Verdict {
         // A file that was never used may be a fragment: it is refused, and nothing is lost with it.
         return verdict;
     }
-    match Sqlite::open(&Options::new(dir.path().join("hapax.db"))) {
+    match Sqlite::open(Options::new(dir.path().join("hapax.db"))) {
         Ok(store) => look_up(&store, &acknowledged, &mut verdict),
         Err(error) => verdict.violations.push(format!("{} keys, and it does not open: {error}", acknowledged.len())),
     }

@@ -67,7 +67,7 @@ pub(crate) fn run(args: &WorkerArgs) {
 }
 
 fn hold(file: &Path) {
-    let store = Sqlite::open(&Options::new(file)).expect("the store opens");
+    let store = Sqlite::open(Options::new(file)).expect("the store opens");
     child::say("holding");
     while child::hear().is_some() {}
     drop(store);
@@ -75,7 +75,7 @@ fn hold(file: &Path) {
 
 #[tokio::main(flavor = "current_thread")]
 async fn work(args: &WorkerArgs) {
-    let store = match Sqlite::open(&Options::new(&args.file)) {
+    let store = match Sqlite::open(Options::new(&args.file)) {
         Ok(store) => store,
         Err(error) => return child::say(&format!("refused: {error}")),
     };

@@ -31,7 +31,7 @@
 //!     type Store = Memory;
 //!
 //!     async fn open(&self) -> Memory {
-//!         Memory::new(self.clock.clone())
+//!         Memory::with_clock(self.clock.clone())
 //!     }
 //!
 //!     async fn pass_ms(&self, ms: u64) {

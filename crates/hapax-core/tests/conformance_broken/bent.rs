@@ -182,7 +182,7 @@ impl Harness for BentHarness {
     async fn open(&self) -> Bent {
         let bend = (self.bend)();
         let clock = BentClock { clock: self.clock.clone(), bend: Arc::clone(&bend) };
-        Bent { whole: Memory::new(clock), bend }
+        Bent { whole: Memory::with_clock(clock), bend }
     }
 
     async fn pass_ms(&self, ms: u64) {

@@ -393,7 +393,7 @@ pub(crate) struct ForgetsOnRestart;
 
 impl Bend for ForgetsOnRestart {
     fn restart(&self, clock: FakeClock) -> Option<Memory> {
-        Some(Memory::new(clock))
+        Some(Memory::with_clock(clock))
     }
 
     async fn health(&self, whole: &Memory) -> Result<Health, StoreError> {

@@ -27,7 +27,7 @@ pub(crate) fn engine<S: Store>(store: S) -> TestEngine<S> {
 }
 
 pub(crate) async fn open(url: impl Into<String>) -> Postgres {
-    Postgres::open(&Options::new(url)).await.unwrap()
+    Postgres::open(Options::new(url)).await.unwrap()
 }
 
 /// The application's own connection.

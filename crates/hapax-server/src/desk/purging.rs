@@ -158,7 +158,6 @@ mod tests {
     use hapax_core::fingerprint::{Fingerprinter, Fingerprints as _, Recipe, Request};
     use hapax_core::memory::Memory;
     use hapax_core::record::{Body, Outcome, Policy};
-    use hapax_sqlite::SystemClock;
 
     use super::*;
     use crate::store::AnyStore;
@@ -167,7 +166,7 @@ mod tests {
 
     /// A desk, and an attempt of which nobody knows what became of it.
     async fn setup() -> Rig {
-        let store = AnyStore::Memory(Arc::new(Memory::new(SystemClock)));
+        let store = AnyStore::Memory(Arc::new(Memory::new()));
         let parts = (Space::new("http").unwrap(), Scope::new("alice").unwrap(), Key::new("k").unwrap());
         let at = Address::new(&AddressScheme::default(), &parts.0, &parts.1, &parts.2);
         let recipe = Recipe::new();

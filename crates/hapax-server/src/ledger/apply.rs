@@ -193,7 +193,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_ledger_says_of_one_attempt_settles_no_other() {
-        let store = Arc::new(Memory::new(FakeClock::default()));
+        let store = Arc::new(Memory::with_clock(FakeClock::default()));
         for (key, attempt) in [("same", 1), ("later", 2)] {
             let written = store.swap(&at(key), None, &unknown(1, attempt)).await.unwrap();
             assert!(matches!(written, Swap::Applied(_)));

@@ -209,7 +209,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_for_the_notes_finds_them_in_the_journal() {
-        let store = AnyStore::Memory(Arc::new(Memory::new(FakeClock::default())));
+        let store = AnyStore::Memory(Arc::new(Memory::with_clock(FakeClock::default())));
         let config = Config::new(http::Uri::from_static("http://upstream.invalid"));
         let doorkeeper = Doorkeeper::new(&config, store.clone());
         let (space, scope, key) = (Space::new("http"), Scope::new("alice"), Key::new("k"));

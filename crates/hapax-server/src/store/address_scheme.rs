@@ -144,7 +144,6 @@ fn damaged() -> StoreError {
 mod tests {
     use super::*;
     use hapax_core::memory::Memory;
-    use hapax_sqlite::SystemClock;
 
     #[test]
     fn a_scheme_says_where_keys_are() {
@@ -164,7 +163,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_keeps_its_random_bytes_and_its_scheme() {
-        let store = Memory::new(SystemClock);
+        let store = Memory::new();
         let first = recall(&store).await.unwrap();
         assert_ne!(first.salt, [0; 32]);
         assert_eq!(recall(&store).await.unwrap(), first);

@@ -17,7 +17,7 @@ use hapax_core::memory::Memory;
 use hapax_core::record::{Record, Version};
 use hapax_core::store::{ErrorKind, Health, Page, Scan, Seen, Store, StoreError, Swap};
 use hapax_postgres::{Encryption, Postgres};
-use hapax_sqlite::{Sqlite, SystemClock};
+use hapax_sqlite::Sqlite;
 use rustls::ClientConfig;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -75,7 +75,7 @@ impl AnyStore {
 
     async fn open_or_make(config: &config::Store, make: bool) -> Result<Self, StoreError> {
         match &config.backend {
-            Backend::Memory => Ok(Self::Memory(std::sync::Arc::new(Memory::new(SystemClock)))),
+            Backend::Memory => Ok(Self::Memory(std::sync::Arc::new(Memory::new()))),
             Backend::Sqlite { path } => {
                 let options = hapax_sqlite::Options::new(path).with_busy_timeout(config.timeout);
                 let options = if make { options } else { options.with_existing().with_guest() };

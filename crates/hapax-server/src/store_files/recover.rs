@@ -74,7 +74,7 @@ fn open_old(from: &Path) -> Result<Sqlite, StoreFileError> {
     if !from.exists() {
         return Err(StoreFileError::Missing(from.to_owned()));
     }
-    Ok(Sqlite::open(&Options::new(from).with_existing())?)
+    Ok(Sqlite::open(Options::new(from).with_existing())?)
 }
 
 /// Keys of another store are other keys, although they may be written alike.

@@ -19,7 +19,6 @@ use hapax_server::desk::direct::Direct;
 use hapax_server::desk::view::{AnswerRequest, Filter, PageView, PurgeRequest, ResolutionRequest};
 use hapax_server::desk::{Desk, DeskError, DeskErrorKind};
 use hapax_server::store::AnyStore;
-use hapax_sqlite::SystemClock;
 use hapax_testkit::clock::FakeClock;
 use hapax_testkit::postgres::{Database, Server};
 
@@ -42,7 +41,7 @@ async fn rig(kept: Kept) -> Rig {
     let directory = tempfile::tempdir().unwrap();
     let mut database = None;
     let store = match kept {
-        Kept::Memory => AnyStore::Memory(Arc::new(Memory::new(SystemClock))),
+        Kept::Memory => AnyStore::Memory(Arc::new(Memory::new())),
         Kept::Sqlite => {
             let options = hapax_sqlite::Options::new(directory.path().join("hapax.db"));
             AnyStore::Sqlite(hapax_sqlite::Sqlite::open(&options).unwrap())
@@ -702,7 +701,7 @@ async fn the_status_counts_and_judges(rig: Rig) {
 #[tokio::test]
 async fn a_lease_that_ended_and_nobody_noticed_is_said() {
     let clock = FakeClock::default();
-    let store = AnyStore::Memory(Arc::new(Memory::new(clock.clone())));
+    let store = AnyStore::Memory(Arc::new(Memory::with_clock(clock.clone())));
     let rig = Rig { desk: Direct::new(store.clone()), store, directory: tempfile::tempdir().unwrap(), _database: None };
     let at = address("http", "alice", "k-1");
     rig.claim(&at, &[]).await;
@@ -720,7 +719,7 @@ async fn a_lease_that_ended_and_nobody_noticed_is_said() {
 #[tokio::test]
 async fn the_status_judges_no_age_by_a_clock_that_is_not_trusted() {
     let clock = FakeClock::default();
-    let store = AnyStore::Memory(Arc::new(Memory::new(clock.clone())));
+    let store = AnyStore::Memory(Arc::new(Memory::with_clock(clock.clone())));
     let rig = Rig { desk: Direct::new(store.clone()), store, directory: tempfile::tempdir().unwrap(), _database: None };
     rig.unknown("alice", "unknown", &[]).await;
     rig.claim(&address("http", "alice", "running"), &[]).await;

@@ -624,7 +624,7 @@ fn key_of(number: usize) -> String {
 
 /// Completed records 0 to `MANY` - 1.
 async fn many_records(file: &Path) {
-    let store = Sqlite::open(&Options::new(file)).unwrap();
+    let store = Sqlite::open(Options::new(file)).unwrap();
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
         let store = store.clone();

@@ -62,7 +62,7 @@ async fn a_store_inside_an_applications_file_is_operated_like_any_other() {
     let directory = tempfile::tempdir().unwrap();
     let here = directory.path();
     let shop = application(&here.join("app.db"));
-    let store = Sqlite::open(&Options::new(here.join("app.db")).with_guest()).unwrap();
+    let store = Sqlite::open(Options::new(here.join("app.db")).with_guest()).unwrap();
     lose(&store, "k-1").await;
     let url = ["--store", "sqlite:app.db"];
     let with = |arguments: &[&str]| said(here, &[arguments, &url[..]].concat());

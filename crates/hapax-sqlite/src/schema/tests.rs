@@ -218,7 +218,7 @@ fn layout_of_a_new_file() -> Vec<Vec<Value>> {
 }
 
 fn open(path: &Path) -> Sqlite {
-    Sqlite::open(&Options::new(path)).unwrap()
+    Sqlite::open(Options::new(path)).unwrap()
 }
 
 /// Every record of the file, as it was written.
@@ -341,7 +341,7 @@ async fn whoever_only_looks_uses_an_older_schema_as_it_is_or_refuses_it() {
     for schema in 1..SCHEMA {
         let old = Old::new(schema);
         let (before, layout_before) = (contents(&old.connection, schema), layout(&old.connection));
-        let opened = Sqlite::open(&Options::new(&old.path).with_existing());
+        let opened = Sqlite::open(Options::new(&old.path).with_existing());
         if schema < WITH_NOTES {
             let message = format!(
                 "open: {}: the file has schema {schema}, of an older release; start a node of this release on it first, \

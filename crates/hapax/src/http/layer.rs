@@ -5,16 +5,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use hapax_core::address::{AddressScheme, Space};
+use hapax_core::address::{AddressScheme, Scope, Space};
 use hapax_core::engine::Engine;
 use hapax_core::fingerprint::HmacKey;
 use hapax_core::store::Store;
 use http::Method;
 use http::header::HeaderName;
+use http::request::Parts;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
+use crate::background::Background;
 use crate::fence::Fence;
 use crate::http::answers::Answers;
 use crate::http::attempts::{ATTEMPTS_MAX, ATTEMPTS_PER_CLIENT_MAX};
@@ -27,8 +29,9 @@ use crate::http::pattern::Pattern;
 use crate::http::reading::Reading;
 use crate::http::replayed::Replayed;
 use crate::http::route::{Route, Routes};
-use crate::http::scope::Scopes;
+use crate::http::scope::{NoScope, Scopes};
 use crate::http::service::Idempotency;
+use crate::http::unswept::Unswept;
 use crate::http::wait::Waiters;
 use crate::observe;
 use crate::tokens::{self, Random};
@@ -105,6 +108,7 @@ pub(crate) struct Shared<S> {
     pub(crate) tasks: TaskTracker,
     pub(crate) scheme: AddressScheme,
     pub(crate) space: Space,
+    pub(crate) unswept: Unswept,
     settings: RwLock<Arc<Settings>>,
 }
 
@@ -123,9 +127,33 @@ impl<S> Shared<S> {
 }
 
 impl<S: Store + 'static> IdempotencyLayer<S> {
-    /// Protects POST and PATCH by keys in that store. `scopes` tells whose key it is: a closure over the head of the
-    /// request, or [`single_tenant`](crate::http::single_tenant) where there is one caller only.
-    pub fn new(store: S, scopes: impl Scopes) -> Self {
+    /// Protects POST and PATCH by keys in that store. `scope_of` tells whose key it is, from the head of the request: a closure, a
+    /// function, or [`single_tenant`](crate::http::single_tenant) where there is one caller only. Where it has to await
+    /// something: [`Self::with_scopes`].
+    ///
+    /// ```
+    /// use hapax::http::{IdempotencyLayer, NoScope, Scope};
+    ///
+    /// // Set by the layer that authenticated the caller.
+    /// #[derive(Clone)]
+    /// struct Customer(String);
+    ///
+    /// let layer = IdempotencyLayer::new(hapax::Memory::new(), |parts| match parts.extensions.get::<Customer>() {
+    ///     Some(customer) => Ok(Scope::new(&customer.0)?),
+    ///     None => Err(NoScope::Missing("log in first".into())),
+    /// });
+    /// # let _ = layer;
+    /// ```
+    // Not `impl Scopes`: the bound on the function itself gives a closure the type of its argument.
+    pub fn new<F>(store: S, scope_of: F) -> Self
+    where
+        F: Fn(&Parts) -> Result<Scope, NoScope> + Send + Sync + 'static,
+    {
+        Self::with_scopes(store, scope_of)
+    }
+
+    /// The same with any [`Scopes`]: [`scope_async`](crate::http::scope_async) of an `async` closure, or a type of your own.
+    pub fn with_scopes(store: S, scopes: impl Scopes) -> Self {
         Self::with_scheme(store, AddressScheme::default(), scopes)
     }
 
@@ -158,6 +186,7 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
             tasks: TaskTracker::new(),
             scheme,
             space: SPACE.clone(),
+            unswept: Unswept::now(),
             settings: RwLock::new(Arc::new(settings)),
         };
         Self { shared: Arc::new(shared) }
@@ -169,9 +198,57 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
         self.changed(|settings| settings.routes = settings.routes.clone().with_default(route))
     }
 
-    /// A route of its own for those methods and paths.
+    /// A route of its own for those methods and paths. `pattern` is a [`Pattern`], or a literal of one.
+    ///
+    /// ```
+    /// use hapax::http::{IdempotencyLayer, Route, single_tenant};
+    /// use http::Method;
+    ///
+    /// let layer = IdempotencyLayer::new(hapax::Memory::new(), single_tenant)
+    ///     .with_route(&[Method::POST, Method::PUT], "/payments/{id}/capture", Route::new().with_mismatch_is_400(true))
+    ///     .with_route(&[Method::POST], "/search/{*rest}", Route::unprotected());
+    /// # let _ = layer;
+    /// ```
+    ///
+    /// # Panics
+    /// If the text is no pattern. For one that is not known when the program is written there is
+    /// [`try_with_route`](Self::try_with_route).
     #[must_use]
-    pub fn with_route(self, methods: &[Method], pattern: Pattern, route: Route) -> Self {
+    #[track_caller]
+    #[expect(clippy::panic, reason = "a literal is wrong in every run of the program, and the first one says so")]
+    pub fn with_route<P>(self, methods: &[Method], pattern: P, route: Route) -> Self
+    where
+        P: TryInto<Pattern>,
+        P::Error: fmt::Display,
+    {
+        match pattern.try_into() {
+            Ok(pattern) => self.routed(methods, pattern, route),
+            Err(error) => panic!("the pattern of this route {error}"),
+        }
+    }
+
+    /// The same with a pattern from a configuration.
+    ///
+    /// ```
+    /// use hapax::http::{IdempotencyLayer, Route, single_tenant};
+    /// use http::Method;
+    ///
+    /// let layer = IdempotencyLayer::new(hapax::Memory::new(), single_tenant);
+    /// let error = layer.try_with_route(&[Method::POST], "payments", Route::new()).unwrap_err();
+    /// assert_eq!(error.to_string(), "does not begin with `/`; put one in front");
+    /// ```
+    ///
+    /// # Errors
+    /// If the text is no pattern: why, and what to write.
+    pub fn try_with_route<P>(self, methods: &[Method], pattern: P, route: Route) -> Result<Self, P::Error>
+    where
+        P: TryInto<Pattern>,
+    {
+        let pattern = pattern.try_into()?;
+        Ok(self.routed(methods, pattern, route))
+    }
+
+    fn routed(self, methods: &[Method], pattern: Pattern, route: Route) -> Self {
         self.changed(|settings| settings.routes = settings.routes.clone().with(methods, pattern, route))
     }
 
@@ -268,6 +345,29 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
         &self.shared.engine
     }
 
+    /// Starts what has to run beside the requests: a lease that lapsed is noticed, what has expired is deleted. Once for each
+    /// process. The task stops when the handle is dropped, or by [`Background::stop`]. A layer that serves requests for a minute
+    /// without it logs a warning.
+    ///
+    /// ```
+    /// use hapax::http::{IdempotencyLayer, single_tenant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let layer = IdempotencyLayer::new(hapax::Memory::new(), single_tenant);
+    /// let background = layer.spawn_background();
+    /// // … serve; then, at shutdown, first the attempts that run:
+    /// layer.drain().await;
+    /// background.stop().await;
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub fn spawn_background(&self) -> Background {
+        Background::spawn(Arc::clone(&self.shared.engine))
+    }
+
     /// How many attempts run, or wait for their end to be recorded.
     #[must_use]
     pub fn running(&self) -> usize {
@@ -310,7 +410,7 @@ const STOPPED_CHECK_PAUSE: Duration = Duration::from_millis(50);
 const LARGE_RECORDED_MAX: usize = 2;
 
 /// Keys of requests, apart from those of webhooks and of hapax itself.
-static SPACE: std::sync::LazyLock<Space> = std::sync::LazyLock::new(|| named("http"));
+pub(crate) static SPACE: std::sync::LazyLock<Space> = std::sync::LazyLock::new(|| named("http"));
 
 /// A space of that name, which a developer chose.
 #[expect(clippy::expect_used, reason = "the names are constants of this crate, and a test reads them")]

@@ -26,8 +26,9 @@
 //!
 //! # Beside requests
 //!
-//! [`crate::background::run`] notices crashes and deletes what has expired: spawn it once. Features: `http`; `axum` adds
-//! [`Claim`] as an argument of handlers, and the whole path inside `Router::nest`.
+//! [`IdempotencyLayer::spawn_background`] notices crashes and deletes what has expired: call it once. Features: `http`, which is on
+//! by default; `axum` adds [`Claim`] as an argument of handlers, and the whole path inside `Router::nest`; `test-util` adds
+//! [`Claim`]s for tests.
 //!
 //! # Work that blocks
 //!
@@ -54,7 +55,7 @@
 //! ```
 //! use axum::{Router, body::Body, routing::post};
 //! use hapax::http::{Claim, IdempotencyLayer, NoScope, Scope};
-//! use http::{Request, request::Parts};
+//! use http::Request;
 //! use tower::ServiceExt;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -63,16 +64,16 @@
 //! #[derive(Clone)]
 //! struct Customer(String);
 //!
-//! let whose = |parts: &Parts| match parts.extensions.get::<Customer>() {
-//!     Some(customer) => Scope::new(&customer.0).map_err(|error| NoScope::Missing(error.to_string())),
-//!     None => Err(NoScope::Missing("log in first".into())),
-//! };
 //! # let directory = tempfile::tempdir()?;
 //! # let file = directory.path().join("hapax.db");
-//! let store = hapax_sqlite::Sqlite::open(&hapax_sqlite::Options::new(file))?;
+//! let store = hapax_sqlite::Sqlite::open(file)?;
+//! let idempotency = IdempotencyLayer::new(store, |parts| match parts.extensions.get::<Customer>() {
+//!     Some(customer) => Ok(Scope::new(&customer.0)?),
+//!     None => Err(NoScope::Missing("log in first".into())),
+//! });
 //! let app = Router::new()
 //!     .route("/payments", post(|claim: Claim| async move { format!("paid with {}", claim.derive("charge")) }))
-//!     .layer(IdempotencyLayer::new(store, whose));
+//!     .layer(idempotency.clone());
 //!
 //! let request = || {
 //!     let builder = Request::post("/payments").header("idempotency-key", "8e03978e-40d5-43dd-bc93-6894a57f9324");
@@ -102,7 +103,7 @@ mod gathered;
 mod given_up;
 mod guard;
 mod key;
-mod layer;
+pub(crate) mod layer;
 mod meaning;
 mod observing;
 mod occupancy;
@@ -122,6 +123,7 @@ mod settle;
 mod spellings;
 mod strictest;
 mod trace;
+mod unswept;
 mod wait;
 
 pub use access::LOG_TARGET;
@@ -142,7 +144,7 @@ pub use read_request::{BodyMalformed, BodyTimedOut};
 pub use refusal::{BodyUnread, Problem, Refusal, Refused};
 pub use replay::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED};
 pub use route::{InFlight, KeyPer, LabelSource, Mode, RequestAge, Route, Routes, Then};
-pub use scope::{Asked, NoScope, Scopes, single_tenant};
+pub use scope::{Asked, NoScope, Scopes, scope_async, single_tenant};
 pub use send_before::SendBefore;
 pub use service::Idempotency;
 pub use settle::{IDEMPOTENCY_ATTEMPT, IDEMPOTENCY_RECORD};

@@ -13,7 +13,18 @@ use crate::http::path::{Undo, spelled};
 /// Longer patterns are refused: a request's path could hardly be that long.
 const PATTERN_BYTES_MAX: usize = 1024;
 
-/// A path pattern.
+/// A path pattern: segments that are literal, `{name}` for any one segment, `{*rest}` at the end for all that follow.
+///
+/// ```
+/// use hapax::http::Pattern;
+///
+/// let pattern: Pattern = "/payments/{id}/capture".parse()?;
+/// assert!(pattern.matches("/payments/42/capture"));
+/// assert!(!pattern.matches("/payments/42/refund"));
+/// assert!(pattern.specificity() > Pattern::parse("/payments/{*rest}")?.specificity());
+/// assert_eq!(Pattern::parse("/pay/:id").unwrap_err().to_string(), "has a segment `:id`, which here is no name; did you mean `{id}`?");
+/// # Ok::<_, hapax::http::InvalidPattern>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Pattern {
     text: String,
@@ -162,6 +173,22 @@ impl FromStr for Pattern {
 
     fn from_str(text: &str) -> Result<Self, InvalidPattern> {
         Self::parse(text)
+    }
+}
+
+impl TryFrom<&str> for Pattern {
+    type Error = InvalidPattern;
+
+    fn try_from(text: &str) -> Result<Self, InvalidPattern> {
+        Self::parse(text)
+    }
+}
+
+impl TryFrom<String> for Pattern {
+    type Error = InvalidPattern;
+
+    fn try_from(text: String) -> Result<Self, InvalidPattern> {
+        Self::parse(&text)
     }
 }
 

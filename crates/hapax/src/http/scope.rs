@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use hapax_core::address::Scope;
+use hapax_core::address::{InvalidPart, Scope};
 use http::HeaderValue;
 use http::request::Parts;
 
@@ -29,10 +29,42 @@ pub enum NoScope {
     Unavailable(String),
 }
 
+/// A text that is no scope: with it `Ok(Scope::new(id)?)` is all that a scope function needs.
+impl From<InvalidPart> for NoScope {
+    fn from(error: InvalidPart) -> Self {
+        Self::Missing(error.to_string())
+    }
+}
+
 /// A future in a box, so that a [`Scopes`] can be chosen at run time.
 pub type Asked<'a, T> = Pin<Box<dyn Future<Output = Result<T, NoScope>> + Send + 'a>>;
 
-/// Tells whose key a request carries.
+/// Tells whose key a request carries. Closures do so: a plain one is given to
+/// [`IdempotencyLayer::new`](crate::http::IdempotencyLayer::new) as it is, one that returns a future through [`scope_async`].
+/// Implement the trait where replays are checked as well:
+///
+/// ```
+/// use hapax::http::{Asked, IdempotencyLayer, NoScope, Route, Scope, Scopes};
+/// use http::request::Parts;
+///
+/// struct Accounts;
+///
+/// impl Scopes for Accounts {
+///     fn of<'a>(&'a self, parts: &'a Parts) -> Asked<'a, Scope> {
+///         let account = parts.headers.get("x-account").and_then(|value| value.to_str().ok());
+///         let missing = || NoScope::Missing("send X-Account".into());
+///         Box::pin(async move { Ok(Scope::new(account.ok_or_else(missing)?)?) })
+///     }
+///
+///     fn may_replay<'a>(&'a self, _parts: &'a Parts, caller: &'a Scope) -> Asked<'a, bool> {
+///         Box::pin(async move { Ok(caller.as_str() != "closed") })
+///     }
+/// }
+///
+/// let layer = IdempotencyLayer::with_scopes(hapax::Memory::new(), Accounts)
+///     .with_default_route(Route::new().with_replay_check(true));
+/// # let _ = layer;
+/// ```
 pub trait Scopes: Send + Sync + 'static {
     /// The caller of that request.
     fn of<'a>(&'a self, parts: &'a Parts) -> Asked<'a, Scope>;
@@ -53,10 +85,49 @@ where
     }
 }
 
-/// One tenant, said out loud.
+/// Scopes by a closure that awaits something: a session in a database, a service that knows the caller.
+///
+/// The closure owns its copy of the head, so that `async move` may use it across an `.await`. Headers are shared by the copy, and
+/// extensions cloned.
+///
+/// ```
+/// use hapax::http::{IdempotencyLayer, NoScope, Scope, scope_async};
+///
+/// # async fn tenant_of(_session: &str) -> Option<String> { None }
+/// let layer = IdempotencyLayer::with_scopes(
+///     hapax::Memory::new(),
+///     scope_async(|parts| async move {
+///         let session = parts.headers.get("x-session").and_then(|value| value.to_str().ok()).unwrap_or_default();
+///         let tenant = tenant_of(session).await.ok_or_else(|| NoScope::Missing("log in first".into()))?;
+///         Ok(Scope::new(&tenant)?)
+///     }),
+/// );
+/// # let _ = layer;
+/// ```
+pub fn scope_async<F, Fut>(scope_of: F) -> impl Scopes
+where
+    F: Fn(Parts) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Scope, NoScope>> + Send + 'static,
+{
+    ScopeAsync(scope_of)
+}
+
+struct ScopeAsync<F>(F);
+
+impl<F, Fut> Scopes for ScopeAsync<F>
+where
+    F: Fn(Parts) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<Scope, NoScope>> + Send + 'static,
+{
+    fn of<'a>(&'a self, parts: &'a Parts) -> Asked<'a, Scope> {
+        Box::pin(self.0(parts.clone()))
+    }
+}
+
+/// One tenant, said out loud: for [`IdempotencyLayer::new`](crate::http::IdempotencyLayer::new).
 ///
 /// # Errors
-/// Never; it has the form that [`IdempotencyLayer::new`](crate::http::IdempotencyLayer::new) wants.
+/// Never; it has the form of a scope function.
 pub fn single_tenant(_parts: &Parts) -> Result<Scope, NoScope> {
-    Scope::new("single").map_err(|error| NoScope::Missing(error.to_string()))
+    Ok(Scope::new("single")?)
 }

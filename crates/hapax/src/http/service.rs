@@ -195,6 +195,7 @@ where
         Ok(call) => Box::new(Call { head, ..call }),
         Err(refusal) => return Ok(asked.refuse(&settings, None, refusal)),
     };
+    shared.unswept.check(shared.engine.is_swept());
     let at = claiming::address(&shared, &call);
     let patience = Patience::default();
     let settling =

@@ -252,7 +252,7 @@ mod tests {
     #[tokio::test]
     async fn what_was_taken_up_before_a_page_failed_is_found_again() {
         let clock = FakeClock::default();
-        let store = Torn { memory: Memory::new(clock.clone()), whole: AtomicBool::new(false) };
+        let store = Torn { memory: Memory::with_clock(clock.clone()), whole: AtomicBool::new(false) };
         let fingerprint = Fingerprint { scheme: Scheme::new("none").unwrap(), digest: [0; 32] };
         for number in 0..PAGE_ENTRIES_MAX + 10 {
             let (space, scope) = (Space::new("http").unwrap(), Scope::new("alice").unwrap());

@@ -60,7 +60,7 @@ async fn who_waits_for_an_answer_is_asked_about_like_everybody_else() {
     for in_flight in [InFlight::Wait, InFlight::Conflict, InFlight::Accepted] {
         let (store, work, doorman) = (Fickle::default(), Work::held(), Doorman::default());
         let route = checked(Route::new().with_in_flight(in_flight));
-        let app = app(&work, IdempotencyLayer::new(store, doorman.clone()).with_default_route(route));
+        let app = app(&work, IdempotencyLayer::with_scopes(store, doorman.clone()).with_default_route(route));
         let first = ask(&app, "wait=5");
         work.has_begun().await;
         let waiting: Vec<_> = (0..3).map(|_| ask(&app, "wait=5")).collect();
@@ -80,7 +80,7 @@ async fn who_waits_for_an_answer_is_asked_about_like_everybody_else() {
 async fn who_waits_gets_no_answer_that_nobody_can_be_asked_about() {
     let (store, work, doorman) = (Fickle::default(), Work::held(), Doorman::default());
     let route = checked(Route::new());
-    let app = app(&work, IdempotencyLayer::new(store, doorman.clone()).with_default_route(route));
+    let app = app(&work, IdempotencyLayer::with_scopes(store, doorman.clone()).with_default_route(route));
     let first = ask(&app, "wait=5");
     work.has_begun().await;
     let waiting = ask(&app, "wait=5");

@@ -49,7 +49,7 @@ async fn keys_per_route_are_apart_below_different_prefixes() {
 #[tokio::test]
 async fn patterns_have_the_whole_path() {
     let (store, work) = (Fickle::default(), Work::default());
-    let pattern = "/v1/refunds/create".parse().unwrap();
+    let pattern = "/v1/refunds/create";
     let app = nested(&work, &layer(&store).with_route(&[Method::PUT], pattern, Route::new()));
     let put = |path: &str| {
         let mut request = request(path, "k");

@@ -31,7 +31,7 @@ struct Setup {
 
 fn setup() -> Setup {
     let clock = FakeClock::default();
-    let engine = Engine::new(Arc::new(Memory::new(clock.clone())), tokens::random as Random);
+    let engine = Engine::new(Arc::new(Memory::with_clock(clock.clone())), tokens::random as Random);
     Setup { clock, engine }
 }
 

@@ -18,7 +18,7 @@ use tracing::{Instrument as _, info_span};
 
 /// Lines of the log.
 #[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -31,7 +31,7 @@ impl Write for Lines {
 }
 
 impl Lines {
-    fn capture() -> (Self, DefaultGuard) {
+    pub(crate) fn capture() -> (Self, DefaultGuard) {
         let lines = Self::default();
         let made = lines.clone();
         let subscriber =
@@ -39,7 +39,7 @@ impl Lines {
         (lines, tracing::subscriber::set_default(subscriber))
     }
 
-    fn with(&self, text: &str) -> Vec<String> {
+    pub(crate) fn with(&self, text: &str) -> Vec<String> {
         let all = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         all.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
     }

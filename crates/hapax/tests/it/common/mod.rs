@@ -46,7 +46,7 @@ pub(crate) struct Fickle {
 impl Default for Fickle {
     fn default() -> Self {
         let clock = FakeClock::default();
-        let memory = Arc::new(Memory::new(clock.clone()));
+        let memory = Arc::new(Memory::with_clock(clock.clone()));
         Self {
             memory,
             down: Arc::default(),

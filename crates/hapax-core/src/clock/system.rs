@@ -1,7 +1,8 @@
-//! The clocks of the host: the one place of this crate that reads them.
+//! The clocks of the host: the one place of this crate that reads them (feature `system-clock`).
 
-use hapax_core::clock::{Clock, Reading};
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::clock::{Clock, Reading};
 
 /// Readings this far apart on the boot clock were interrupted in between; the wall clock is read again.
 const INTERRUPTED_MS: u64 = 100;
