@@ -7,6 +7,7 @@
 //! | file | job |
 //! |---|---|
 //! | `options.rs`, `encryption.rs` | what can be chosen |
+//! | `tls.rs` | TLS with the authorities of the system (feature `rustls`) |
 //! | `store.rs` | [`Postgres`], the [`Store`](hapax_core::store::Store) |
 //! | `queue.rs` | what waits, and what is under way |
 //! | `writer.rs`, `alone.rs` | the tasks that write: a batch is a statement; rows that others hold |
@@ -23,9 +24,9 @@
 //! ```no_run
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! use hapax_core::engine::Engine;
-//! use hapax_postgres::{Options, Postgres};
+//! use hapax_postgres::Postgres;
 //!
-//! let store = Postgres::open(Options::new("postgres://app:secret@db.internal/app")).await?;
+//! let store = Postgres::open("postgres://app:secret@db.internal/app").await?;
 //! // Attempts and versions are told apart by these: sixteen bytes of the operating system each time, never the same twice.
 //! // With the crate `hapax`, use `hapax::tokens::random`.
 //! fn random() -> [u8; 16] {
@@ -58,6 +59,8 @@ mod schema;
 mod statements;
 mod store;
 mod suitable;
+#[cfg(feature = "rustls")]
+mod tls;
 mod transaction;
 #[cfg(feature = "sqlx")]
 mod transaction_sqlx;

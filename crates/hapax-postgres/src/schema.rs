@@ -73,12 +73,16 @@ async fn migrate(
     mut known: Option<Known>,
 ) -> Result<String, StoreError> {
     if known.is_none() && existing {
-        let message = format!("the schema {schema} holds no store; name the database that `hapax proxy` uses");
+        let message = format!(
+            "the schema {schema} holds no store; name the database that `hapax proxy` uses, or make one there first \
+             (`Postgres::migrate`, or a node that may create it)"
+        );
         return Err(failure::unsuitable("open", message));
     }
     if let Some(known) = known.as_ref().filter(|known| existing && known.schema < SCHEMA_MIN) {
         let message = format!(
-            "the database has schema {}, of an older release; start a node of this release on it first, which migrates it",
+            "the database has schema {}, of an older release; start a node of this release on it first, which migrates \
+             it, or run `Postgres::migrate`",
             known.schema
         );
         return Err(failure::unsuitable("open", message));

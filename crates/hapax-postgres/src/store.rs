@@ -10,16 +10,20 @@ use hapax_core::record::{Record, Version};
 use hapax_core::store::{Health, Page, Scan, Seen, Store, StoreError, Swap};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
+use tokio_postgres::Socket;
 use tokio_postgres::tls::{MakeTlsConnect, NoTls, TlsConnect};
-use tokio_postgres::{Config, Socket};
 
 use crate::clock::ServerClock;
 use crate::connections::{Connection, Connections};
+#[cfg(feature = "rustls")]
+use crate::encryption::Encryption;
 use crate::large::Large;
 use crate::options::{Options, target_of};
 use crate::queue::Queue;
 use crate::rows::{Question, Write};
 use crate::statements::Statements;
+#[cfg(feature = "rustls")]
+use crate::tls;
 use crate::{failure, large, reader, reaper, scan, schema, suitable, writer};
 
 /// Swaps that may be under way or waiting at one time; a caller beyond them waits for its turn to wait.
@@ -100,14 +104,29 @@ impl fmt::Debug for Postgres {
 }
 
 impl Postgres {
-    /// Connects without TLS (and refuses where [`Options::encryption`] asks for it), checks the server, and brings hapax's tables up to date. Starts the tasks that write on the
-    /// current runtime, which must outlive the store.
+    /// Connects, checks the server, and brings hapax's tables up to date, unless [`Options::with_existing`] says that they have to
+    /// be there. Takes a connection string, or [`Options`]. Starts the tasks that write on the current runtime, which must
+    /// outlive the store.
+    ///
+    /// With the feature `rustls`, connections are encrypted where [`Options::encryption`] asks for it, and certificates are
+    /// verified against the authorities of the system and the name in the connection string. Without the feature such options
+    /// are refused: use [`Postgres::open_with_tls`].
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), hapax_core::store::StoreError> {
+    /// use hapax_postgres::Postgres;
+    ///
+    /// let store = Postgres::open("postgres://app:secret@db.internal/app?sslmode=require").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// If the server cannot be reached, refuses the login, cannot keep the promises (a standby, too old, not durable), or
     /// holds tables of a newer release that this one cannot work with, or none where some have to be there.
     pub async fn open(options: impl Into<Options>) -> Result<Self, StoreError> {
-        Self::open_with_tls(options, NoTls).await
+        let options = options.into();
+        Self::open_over(&options, connector_of(&options)?).await
     }
 
     /// The same with TLS, by any connector that works with `tokio-postgres`: it decides which certificates are good. Where
@@ -123,10 +142,29 @@ impl Postgres {
         T::TlsConnect: Sync + Send,
         <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
     {
-        let options = options.into();
-        let config = options.config()?;
-        options.check_schema()?;
-        Self::open_over(&options, config, Box::new(ConfigConnectImpl { tls })).await
+        Self::open_over(&options.into(), Box::new(ConfigConnectImpl { tls })).await
+    }
+
+    /// Makes hapax's tables or brings them up to date, and no more: for a step of a deployment, by a user who may. The service
+    /// then opens the store [as it is](Options::with_existing), by one who may not; `docs/postgres.md` has the rights that it
+    /// needs. Connects as [`Postgres::open`] does. Run twice, it changes nothing.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), hapax_core::store::StoreError> {
+    /// use hapax_postgres::{Options, Postgres};
+    ///
+    /// Postgres::migrate("postgres://owner:secret@db.internal/app").await?;
+    /// let store = Postgres::open(Options::new("postgres://app:secret@db.internal/app").with_existing()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Postgres::open`], and if the user may not create tables.
+    pub async fn migrate(options: impl Into<Options>) -> Result<(), StoreError> {
+        let mut options = options.into();
+        options.existing = false;
+        connect(&options, connector_of(&options)?).await.map(drop)
     }
 
     /// How many hosts the connection string names. With more than one, a failover is meant to be possible.
@@ -135,26 +173,44 @@ impl Postgres {
         self.shared.connections.host_count()
     }
 
-    async fn open_over(options: &Options, config: Config, connect: Box<dyn Connect>) -> Result<Self, StoreError> {
-        let (count, target) = (2 * options.connections + ALONE_MAX, target_of(&config));
-        let shared = Arc::new(Shared {
-            connections: Connections::new(config, connect, target, options, count)?,
-            statements: Statements::new(&options.schema),
-            clock: ServerClock::new(),
-            schema: options.schema.clone(),
-            statement_timeout: options.statement_timeout,
-            reads: Semaphore::new(options.connections),
-            alone: Semaphore::new(ALONE_MAX),
-            large: Large::default(),
-        });
-        let opened = prepare(&shared, options.existing).await;
-        opened.map_err(|error| StoreError { op: "open", ..error })?;
+    async fn open_over(options: &Options, connector: Box<dyn Connect>) -> Result<Self, StoreError> {
+        let shared = connect(options, connector).await?;
         let queue = Arc::new(Queue::default());
         for _ in 0..options.connections {
             tokio::spawn(writer::run(Arc::clone(&shared), Arc::clone(&queue)));
         }
         Ok(Self { shared, desk: Arc::new(Desk { queue, turns: Semaphore::new(SWAPS_MAX) }) })
     }
+}
+
+/// How connections are made where the caller brings no connector: encrypted where the options ask for it and this build can.
+fn connector_of(options: &Options) -> Result<Box<dyn Connect>, StoreError> {
+    #[cfg(feature = "rustls")]
+    if let Some(Encryption::IfOffered | Encryption::Always) = options.encryption()? {
+        return Ok(Box::new(ConfigConnectImpl { tls: tls::system()? }));
+    }
+    options.encryption()?;
+    Ok(Box::new(ConfigConnectImpl { tls: NoTls }))
+}
+
+/// Connects to the server, checks it, and makes its schema ready.
+async fn connect(options: &Options, connector: Box<dyn Connect>) -> Result<Arc<Shared>, StoreError> {
+    let config = options.config()?;
+    options.check_schema()?;
+    let (count, target) = (2 * options.connections + ALONE_MAX, target_of(&config));
+    let shared = Arc::new(Shared {
+        connections: Connections::new(config, connector, target, options, count)?,
+        statements: Statements::new(&options.schema),
+        clock: ServerClock::new(),
+        schema: options.schema.clone(),
+        statement_timeout: options.statement_timeout,
+        reads: Semaphore::new(options.connections),
+        alone: Semaphore::new(ALONE_MAX),
+        large: Large::default(),
+    });
+    let opened = prepare(&shared, options.existing).await;
+    opened.map_err(|error| StoreError { op: "open", ..error })?;
+    Ok(shared)
 }
 
 /// Brings the schema up to date, learns the store's name, and takes a first look at its clock.

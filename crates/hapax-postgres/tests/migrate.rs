@@ -167,11 +167,15 @@ async fn schema_1_is_not_opened_by_whoever_only_looks() {
     assert_eq!(error.kind, ErrorKind::Unsuitable);
     assert!(
         error.message.ends_with(
-            "the database has schema 1, of an older release; start a node of this release on it first, which migrates it"
+            "the database has schema 1, of an older release; start a node of this release on it first, which migrates it, or \
+             run `Postgres::migrate`"
         ),
         "{error}"
     );
     assert_eq!(schema_of(&database), "1");
+    Postgres::migrate(database.url()).await.unwrap();
+    assert_eq!(schema_of(&database), "3");
+    Postgres::open(Options::new(database.url()).with_existing()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -114,12 +114,34 @@ async fn indexes_hold_only_what_somebody_must_look_at() {
 }
 
 #[tokio::test]
+async fn one_user_migrates_and_another_that_may_create_nothing_opens() {
+    needs_postgres!();
+    let database = Server::shared().fresh_database();
+    let user = format!("opens_{}", database.url().rsplit('/').next().unwrap());
+    database.run(&format!("CREATE ROLE {user} LOGIN; REVOKE ALL ON SCHEMA public FROM PUBLIC"));
+    let url = database.url().replace("postgres://postgres@", &format!("postgres://{user}@"));
+    Postgres::migrate(url.as_str()).await.unwrap_err();
+    for _ in 0..2 {
+        Postgres::migrate(Options::new(database.url()).with_existing()).await.unwrap();
+    }
+    database.run(&format!(
+        "GRANT USAGE ON SCHEMA hapax TO {user};
+         GRANT SELECT ON hapax.meta TO {user};
+         GRANT SELECT, INSERT, UPDATE, DELETE ON hapax.record TO {user};
+         GRANT SELECT, INSERT ON hapax.note TO {user}"
+    ));
+    let store = Postgres::open(Options::new(&url).with_existing()).await.unwrap();
+    put(&store, "k").await;
+}
+
+#[tokio::test]
 async fn a_store_that_has_to_be_there_is_not_made() {
     needs_postgres!();
     let database = Server::shared().fresh_database();
     let error = Postgres::open(Options::new(database.url()).with_existing()).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unsuitable);
-    assert!(error.message.ends_with("the schema hapax holds no store; name the database that `hapax proxy` uses"));
+    assert!(error.message.contains("the schema hapax holds no store; name the database that `hapax proxy` uses"));
+    assert!(error.message.contains("make one there first (`Postgres::migrate`"), "{error}");
     assert_eq!(database.run("SELECT count(*) FROM pg_namespace WHERE nspname = 'hapax'"), "0", "nothing was made");
     put(&open(database.url()).await, "k").await;
     let store = Postgres::open(Options::new(database.url()).with_existing()).await.unwrap();

@@ -79,7 +79,37 @@ pub struct Plan {
     pub timeout: Duration,
 }
 
-/// Finds out what became of attempts.
+/// Finds out what became of attempts. `docs/library.md` has one over a table, with the service around it.
+///
+/// ```
+/// use std::time::Duration;
+/// use hapax::reconcile::{Plan, Probe, Probed};
+/// use hapax::{Address, Record};
+///
+/// /// Asks the provider, who was sent the record's id with the charge.
+/// struct Provider;
+///
+/// impl Probe for Provider {
+///     fn plan(&self, _at: &Address, _record: &Record) -> Option<Plan> {
+///         let (settle_after, backoff) = (Duration::from_secs(120), Duration::from_secs(5));
+///         Some(Plan { settle_after, attempts_max: 10, backoff, timeout: Duration::from_secs(5) })
+///     }
+///
+///     async fn ask(&self, at: &Address, _record: &Record) -> Probed {
+///         // GET https://provider.example/charges?metadata.record={at.id()}
+///         Probed::CannotTell(format!("the provider did not answer for {}", at.id()))
+///     }
+/// }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), hapax_core::store::StoreError> {
+/// # let layer = hapax::http::IdempotencyLayer::new(hapax::Memory::new(), hapax::http::single_tenant);
+///
+/// // Once, as a test does; `reconcile::run` goes on until its token is cancelled.
+/// let report = hapax::reconcile::run_once(layer.engine(), &Provider, 100).await?;
+/// assert_eq!(report.resolved, 0, "nothing is unknown yet");
+/// # Ok(())
+/// # }
+/// ```
 pub trait Probe: Send + Sync {
     /// How that record is probed; `None` where nobody can tell, and a person has to.
     fn plan(&self, at: &Address, record: &Record) -> Option<Plan>;

@@ -85,6 +85,26 @@ pub enum Ended {
 pub struct Begun(pub u8);
 
 /// Asked before a claim, told afterwards. Everything is allowed by default.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use std::time::Duration;
+/// use hapax::Scope;
+/// use hapax::http::{Guard, IdempotencyLayer, Route, Wait, single_tenant};
+///
+/// /// No more than a number of new keys, for the life of the process.
+/// struct Quota(AtomicU32);
+///
+/// impl Guard for Quota {
+///     fn new_key(&self, _caller: &Scope, _route: &Route) -> Result<(), Wait> {
+///         let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+///         taken.map(|_| ()).map_err(|_| Duration::from_secs(3600))
+///     }
+/// }
+///
+/// let layer = IdempotencyLayer::new(hapax::Memory::new(), single_tenant).with_guard(Quota(AtomicU32::new(1000)));
+/// # let _ = layer;
+/// ```
 pub trait Guard: Send + Sync + 'static {
     /// Whether the caller may look up a key.
     ///
