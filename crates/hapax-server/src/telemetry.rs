@@ -67,7 +67,7 @@ const fn gauge(name: &'static str, labels: &'static [Label], help: &'static str)
 
 /// Installs the recorder for the whole process; what is emitted before is lost, so call it first.
 ///
-/// Without it the facade does nothing, which is right where nobody can scrape: only [`super::serve`] runs the upkeep
+/// Without it the facade does nothing, which is right where nobody can scrape: only [`crate::admin::serve`] runs the upkeep
 /// that keeps a recorder's memory bounded.
 ///
 /// # Errors

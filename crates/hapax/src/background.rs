@@ -78,6 +78,33 @@ impl Background {
     }
 }
 
+/// Here, and not beside the layer, so that the layer does not need what sweeps.
+#[cfg(feature = "http")]
+impl<S: Store + 'static> crate::http::IdempotencyLayer<S> {
+    /// Starts what has to run beside the requests: a lease that lapsed is noticed, what has expired is deleted. Once for each
+    /// process. The task stops when the handle is dropped, or by [`Background::stop`]. A layer that serves requests for a minute
+    /// without it logs a warning.
+    ///
+    /// ```
+    /// use hapax::http::{IdempotencyLayer, single_tenant};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// let layer = IdempotencyLayer::new(hapax::Memory::new(), single_tenant);
+    /// let background = layer.spawn_background();
+    /// // … serve; then, at shutdown, first the attempts that run:
+    /// layer.drain().await;
+    /// background.stop().await;
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// Outside of a Tokio runtime.
+    pub fn spawn_background(&self) -> Background {
+        Background::spawn(Arc::clone(self.engine()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

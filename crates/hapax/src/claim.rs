@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use hapax_core::address::{Address, Id};
+use hapax_core::address::{Address, Id, Space};
 use hapax_core::record::Checkpoint;
 use sha2::{Digest, Sha256};
 
@@ -56,7 +56,7 @@ impl Claim {
         let scope = hapax_core::address::Scope::new(scope).expect("the scope of a claim");
         let key = hapax_core::address::Key::new(key).expect("the key of a claim");
         let scheme = hapax_core::address::AddressScheme::default();
-        Self::new(Address::new(&scheme, &crate::http::layer::SPACE, &scope, &key), 1, None)
+        Self::new(Address::new(&scheme, &SPACE, &scope, &key), 1, None)
     }
 
     /// The key that the client chose.
@@ -129,10 +129,19 @@ mod extract {
     }
 }
 
+/// Keys of requests, apart from those of webhooks and of hapax itself.
+pub(crate) static SPACE: std::sync::LazyLock<Space> = std::sync::LazyLock::new(|| named("http"));
+
+/// A space of that name, which a developer chose.
+#[expect(clippy::expect_used, reason = "the names are constants of this crate, and a test reads them")]
+pub(crate) fn named(name: &'static str) -> Space {
+    Space::new(name).expect("a short word")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hapax_core::address::{AddressScheme, Key, Scope, Space};
+    use hapax_core::address::{AddressScheme, Key, Scope};
 
     fn claim(key: &str, attempt: u32) -> Claim {
         let (space, scope) = (Space::new("http").unwrap(), Scope::new("alice").unwrap());

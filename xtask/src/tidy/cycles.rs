@@ -151,9 +151,13 @@ impl<'ast> Visit<'ast> for Paths {
     }
 }
 
+/// `#[cfg(test)]`, also where tests need more: `#[cfg(all(test, …))]`.
 fn is_for_tests(attribute: &Attribute) -> bool {
-    attribute.path().is_ident("cfg")
-        && attribute.parse_args::<syn::Path>().is_ok_and(|condition| condition.is_ident("test"))
+    let Ok(list) = attribute.meta.require_list() else { return false };
+    // Names of features are in quotation marks.
+    let condition: String = list.tokens.to_string().split('"').step_by(2).collect();
+    let words: Vec<&str> = condition.split(|letter: char| !letter.is_alphanumeric()).collect();
+    attribute.path().is_ident("cfg") && words.contains(&"test") && !words.contains(&"not") && !words.contains(&"any")
 }
 
 /// One cycle, if there is any: each module with the file by which it needs the next.

@@ -2,9 +2,9 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`address_scheme`] | how addresses are made, as the store remembers it; where a key of a scope is |
-//! | [`ceiling`] | whether the store has room for new keys |
-//! | [`durability`] | what an acknowledged write survives, as the store says, and watched |
+//! | `address_scheme` | how addresses are made, as the store remembers it; where a key of a scope is |
+//! | `ceiling` | whether the store has room for new keys |
+//! | `durability` | what an acknowledged write survives, as the store says, and watched |
 
 pub(crate) mod address_scheme;
 pub(crate) mod ceiling;

@@ -16,7 +16,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use tower_layer::Layer;
 
-use crate::background::Background;
+use crate::claim::SPACE;
 use crate::fence::Fence;
 use crate::http::answers::Answers;
 use crate::http::attempts::{ATTEMPTS_MAX, ATTEMPTS_PER_CLIENT_MAX};
@@ -345,29 +345,6 @@ impl<S: Store + 'static> IdempotencyLayer<S> {
         &self.shared.engine
     }
 
-    /// Starts what has to run beside the requests: a lease that lapsed is noticed, what has expired is deleted. Once for each
-    /// process. The task stops when the handle is dropped, or by [`Background::stop`]. A layer that serves requests for a minute
-    /// without it logs a warning.
-    ///
-    /// ```
-    /// use hapax::http::{IdempotencyLayer, single_tenant};
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() {
-    /// let layer = IdempotencyLayer::new(hapax::Memory::new(), single_tenant);
-    /// let background = layer.spawn_background();
-    /// // … serve; then, at shutdown, first the attempts that run:
-    /// layer.drain().await;
-    /// background.stop().await;
-    /// # }
-    /// ```
-    ///
-    /// # Panics
-    /// Outside of a Tokio runtime.
-    pub fn spawn_background(&self) -> Background {
-        Background::spawn(Arc::clone(&self.shared.engine))
-    }
-
     /// How many attempts run, or wait for their end to be recorded.
     #[must_use]
     pub fn running(&self) -> usize {
@@ -408,15 +385,6 @@ const STOPPED_CHECK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Large responses recorded at a time, each of which the store copies.
 const LARGE_RECORDED_MAX: usize = 2;
-
-/// Keys of requests, apart from those of webhooks and of hapax itself.
-pub(crate) static SPACE: std::sync::LazyLock<Space> = std::sync::LazyLock::new(|| named("http"));
-
-/// A space of that name, which a developer chose.
-#[expect(clippy::expect_used, reason = "the names are constants of this crate, and a test reads them")]
-pub(crate) fn named(name: &'static str) -> Space {
-    Space::new(name).expect("a short word")
-}
 
 impl<S, I> Layer<I> for IdempotencyLayer<S> {
     type Service = Idempotency<S, I>;

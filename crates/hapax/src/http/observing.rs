@@ -18,13 +18,14 @@ use http_body::Body;
 use sha2::{Digest, Sha256};
 use tower_service::Service;
 
+use crate::claim::named;
 use crate::http::access::Arrived;
 use crate::http::body::AnswerBody;
 use crate::http::budget::Use;
 use crate::http::claiming::{self, Call};
 use crate::http::client::Client;
 use crate::http::guard::{Begun, Ended, NewKey};
-use crate::http::layer::{Settings, Shared, named};
+use crate::http::layer::{Settings, Shared};
 use crate::http::path::{compared_method, uri_that_counts};
 use crate::http::route::{Route, Then};
 use crate::http::service::{self, Asked};

@@ -3,8 +3,6 @@
 //! The code emits through the `metrics` facade and knows no exporter; this is the list that it keeps to, for the application's own.
 //! The server adds its own to it, and `docs/metrics.md` explains both to operators.
 
-use crate::http::Problem;
-
 /// How a metric behaves.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
@@ -100,16 +98,31 @@ const ROWS: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0
 const CLAIM_OUTCOMES: &[&str] =
     &["created", "replayed", "in_progress", "mismatch", "retried", "unknown", "gone", "not_kept", "accepted"];
 
-/// The code of every problem document.
-const PROBLEMS: &[&str] = &{
-    let mut codes = [""; Problem::ALL.len()];
-    let mut at = 0;
-    while at < codes.len() {
-        codes[at] = Problem::ALL[at].code();
-        at += 1;
-    }
-    codes
-};
+/// The code of every problem document; a test compares it with the problems themselves.
+const PROBLEMS: &[&str] = &[
+    "key-missing",
+    "key-malformed",
+    "scope-missing",
+    "scope-unavailable",
+    "request-too-old",
+    "bad-framing",
+    "body-incomplete",
+    "body-too-large",
+    "in-progress",
+    "outcome-unknown",
+    "given-up",
+    "never-ran",
+    "key-reused",
+    "answer-not-kept",
+    "replay-refused",
+    "key-expired",
+    "too-many",
+    "too-many-in-flight",
+    "store-unavailable",
+    "store-full",
+    "memory-full",
+    "upstream-unreachable",
+];
 
 const MEMORY_USES: &[&str] = &["request", "replay", "response"];
 
@@ -194,6 +207,12 @@ const fn histogram(name: &'static str, bounds: &'static [f64], labels: &'static 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::Problem;
+
+    #[test]
+    fn every_problem_is_counted() {
+        assert_eq!(PROBLEMS, Problem::ALL.map(Problem::code));
+    }
 
     #[test]
     fn every_histogram_has_its_buckets() {
