@@ -89,7 +89,7 @@ pub enum Fate {
     SetUnlessTrusted,
 }
 
-/// What becomes of a field by [`arrive`], whoever relies on it; `None`: it is there as the client sent it.
+/// What becomes of a field by `arrive`, whoever relies on it; `None`: it is there as the client sent it.
 pub fn fate(name: &HeaderName) -> Option<Fate> {
     match name.as_str() {
         _ if is_of_one_connection(name) || NOT_FORWARDED.contains(name) => Some(Fate::Removed),
