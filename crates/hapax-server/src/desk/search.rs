@@ -146,7 +146,9 @@ impl Search {
             Phase::Addresses => !self.addresses.0.is_empty(),
             Phase::Ids => self.ids.is_some(),
             Phase::Unfinished => may(true),
-            Phase::Texts | Phase::Labels => may(false),
+            Phase::Texts => may(false),
+            // A key alone is in no label.
+            Phase::Labels => may(false) && self.key.as_ref().map(Key::as_str) != self.find.as_deref(),
             Phase::All => false,
         };
         Phase::EVERY.into_iter().filter(fits).collect()

@@ -32,7 +32,7 @@ pub(super) fn budget(config: &Config) -> usize {
     wanted.min(most)
 }
 
-/// As many connections as are configured and there is memory for; the operator is told where it is not enough for all.
+/// As many connections as are configured and there is memory for; a line in the log says where it is not enough for all.
 pub(super) fn connections(server: &Server) -> usize {
     let configured = server.connections_max.get() as usize;
     let fewer = places(configured, server);

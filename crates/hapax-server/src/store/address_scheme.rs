@@ -72,10 +72,9 @@ impl Known {
 /// How the keys of that store are addressed. Nothing is written.
 pub(crate) async fn known(store: &impl Store) -> Result<Known, StoreError> {
     let recalled = remembered::recall(store, NAME).await?;
-    match recalled.text {
-        Some(_) => Ok(Known::of(&read(&recalled)?.scheme)),
-        None => Ok(Known::of("")),
-    }
+    // Where it cannot be read, no node starts, and operators look for records without it.
+    let scheme = read(&recalled).map(|remembered| remembered.scheme).unwrap_or_default();
+    Ok(Known::of(&scheme))
 }
 
 /// What the store remembers. A new store draws its random bytes now; of several nodes that start at once, one does.

@@ -126,7 +126,7 @@ async fn suspect(
     let engine = Engine::new(store, tokens::random as tokens::Random);
     match engine.apply_once_noted(address, &event, seen, &note).await {
         Ok(Some(reply)) => Ok(reply.wrote && reply.record().is_some_and(|record| record.state != stored.record.state)),
-        // Whoever was faster wrote after the restore, and knows what it did. What cannot be compared is not claimed.
+        // A write that came first was made after the restore, and knows what it did. What cannot be compared is not claimed.
         Ok(None) | Err(EngineError::Scheme(_) | EngineError::Contended) => Ok(false),
         Err(EngineError::Store(error)) => Err(error),
     }

@@ -71,6 +71,7 @@ macro_rules! on_every_store {
 
 on_every_store! {
     anything_that_is_pasted_is_found
+    a_key_is_found_letter_by_letter
     records_of_hapax_itself_never_show
     every_record_is_on_one_page
     a_cursor_is_good_for_its_own_filter_only
@@ -224,6 +225,30 @@ async fn anything_that_is_pasted_is_found(rig: Rig) {
     assert_eq!(rig.all(&before_all, 100).await, [""; 0]);
     let since = Filter { since: Some("2001-01-01T00:00:00+02:00".into()), ..Filter::default() };
     assert_eq!(rig.all(&since, 100).await.len(), 3);
+}
+
+async fn a_key_is_found_letter_by_letter(rig: Rig) {
+    let unknown = rig.unknown("alice", "order-1", &[]).await;
+    let longer = rig.completed("alice", "order-10", &[("order", "order-1")]).await;
+    let other = rig.completed("bob", "order-1", &[]).await;
+    let keyed = |key: &str, scope: Option<&str>| Filter {
+        key: Some(key.into()),
+        scope: scope.map(str::to_owned),
+        ..Filter::default()
+    };
+    assert_eq!(rig.all(&keyed("order-1", Some("alice")), 100).await, [unknown.as_str()]);
+    assert_eq!(rig.all(&keyed("order-1", Some("bob")), 100).await, [other.as_str()]);
+    assert_eq!(rig.all(&keyed("order-1", None), 100).await, [unknown.as_str(), other.as_str()]);
+    assert_eq!(rig.all(&keyed("order-10", None), 1).await, [longer.as_str()]);
+    let completed = Filter { key: Some("order-1".into()), scope: Some("alice".into()), ..states(&["completed"]) };
+    assert_eq!(rig.all(&completed, 100).await, [""; 0]);
+    for (key, scope) in [("order-", Some("alice")), ("order-1", Some("carol")), ("Order-1", None)] {
+        assert_eq!(rig.all(&keyed(key, scope), 100).await, [""; 0], "{key}");
+    }
+    // What says how addresses are made cannot be read: then it is done without.
+    let recalled = remembered::recall(&rig.store, "addresses").await.unwrap();
+    remembered::remember(&rig.store, "addresses", &recalled, "nonsense").await.unwrap().unwrap();
+    assert_eq!(rig.all(&keyed("order-1", Some("alice")), 100).await, [unknown.as_str()]);
 }
 
 async fn records_of_hapax_itself_never_show(rig: Rig) {
